@@ -86,7 +86,7 @@ class PipelineStep:
         # The loss is divided instead of the gradients: one number instead of a pass over all of them.
         kind = ScheduleGPipe if plan.schedule == "gpipe" else Schedule1F1B
         self._schedule = kind(stage, n_microbatches=plan.micro_batches, loss_fn=micro_loss, scale_grads=False)
-        # Without it the last stage would join all its outputs for a caller who drops them (torch 2.7 has no such option).
+        # Else the last stage joins all its outputs for a caller who drops them (torch 2.7 has no such option).
         options = inspect.signature(self._schedule.step).parameters
         self._options: dict[str, Any] = {"return_outputs": False} if "return_outputs" in options else {}
 
