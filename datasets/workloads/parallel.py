@@ -142,7 +142,9 @@ def apply_plan(
     """Wrap one rank's module (a whole one, or its pipeline stage) for `plan`; changes `module` in place.
 
     `mesh` comes from `make_mesh`. `wrap_dp=False` leaves DDP out: its reducer is C++ that cannot be traced under
-    FakeTensorMode, so a tracer traces the bare module and adds the bucketed all-reduces itself.
+    FakeTensorMode, so a tracer traces the bare module and adds the bucketed all-reduces itself. A tracer applies the
+    plan to a module on the meta device before it enters FakeTensorMode (a mesh of fsdp × tp cannot be made under the
+    mode) and calls `to_empty(device="cpu")` under it.
     """
     check_plan(workload, plan)
     if plan.tp > 1:
