@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
-import torch
 from torch import nn
 
 from ..errors import PlanError, UnsupportedError
@@ -120,20 +119,6 @@ class Recompute(nn.Module):
         from torch.utils.checkpoint import checkpoint
 
         return checkpoint(self.block, *inputs, use_reentrant=False)
-
-
-class Autocast(nn.Module):
-    """A pipeline stage under autocast: the schedule calls forward and backward by turns, and only forward casts."""
-
-    def __init__(self, stage: nn.Module, device_type: str = "cpu") -> None:
-        super().__init__()
-        self.stage = stage
-        self._device_type = device_type
-
-    def forward(self, *inputs: Any) -> Any:
-        """As the stage's own, in bfloat16 where autocast says so."""
-        with torch.autocast(self._device_type, torch.bfloat16):
-            return self.stage(*inputs)
 
 
 def apply_plan(

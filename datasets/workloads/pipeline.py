@@ -10,7 +10,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..plan import Plan
-from .parallel import Autocast, apply_plan, coordinates, stage_modules
+from .parallel import apply_plan, coordinates, stage_modules
 from .spec import Workload
 from .step import Batch, split_batch
 
@@ -40,6 +40,26 @@ def _meta(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta", requires_grad=floating)
 
 
+class Border(nn.Module):
+    """A pipeline stage as the schedule sees it: tensors that cross its borders are contiguous, which gloo insists on
+    and an LSTM or a transposed view is not, and only forward runs under autocast, since the schedule calls forward and
+    backward by turns."""
+
+    def __init__(self, stage: nn.Module, *, bf16: bool) -> None:
+        super().__init__()
+        self.stage = stage
+        self._bf16 = bf16
+
+    def forward(self, *inputs: Any) -> Any:
+        """As the stage's own."""
+        for tensor in inputs:
+            if tensor.requires_grad:
+                tensor.register_hook(torch.Tensor.contiguous)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self._bf16):
+            output = self.stage(*inputs)
+        return tuple(part.contiguous() for part in output) if isinstance(output, tuple) else output.contiguous()
+
+
 class PipelineStep:
     """One training step of the stage that this rank holds, under GPipe or 1F1B.
 
@@ -58,10 +78,8 @@ class PipelineStep:
         own = stages[index]
         del stages, module
 
-        # Autocast goes inside DDP, so that its forward covers the stage and nothing else.
-        own = apply_plan(own, workload, plan, mesh, wrap_dp=False)
-        if plan.precision == "bf16":
-            own = Autocast(own)
+        # The border goes inside DDP, which the schedule wants to see itself.
+        own = Border(apply_plan(own, workload, plan, mesh, wrap_dp=False), bf16=plan.precision == "bf16")
         if plan.dp > 1:
             own = nn.parallel.DistributedDataParallel(own, process_group=mesh.get_group("dp"))
         self.module = own
