@@ -139,15 +139,3 @@ class StorageTracker(TorchDispatchMode):
 def _is_wrapper(kind: type) -> bool:
     """True for tensor subclasses with operators of their own, DTensor above all."""
     return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-
-
-def process_peak_bytes() -> int | None:
-    """Highest resident size of this process since it started; None where the system does not tell."""
-    try:
-        import resource
-        import sys
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Linux counts in KiB, macOS in bytes.
-    return int(peak) if sys.platform == "darwin" else int(peak) * 1024

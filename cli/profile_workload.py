@@ -1,0 +1,145 @@
+"""`foretrace profile workload`: train a workload for real under a plan and show what was measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..datasets.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ..datasets.profile import Profile
+
+SCHEMA_VERSION = 1
+
+
+@click.command("workload")
+@click.argument("spec")
+@click.option(
+    "--plan", "plan_text", default="", metavar="PLAN", help="dp=2,micro_batches=4,...; one process if absent."
+)
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting of the workload; may be repeated.")
+@click.option("--global-batch", type=click.IntRange(min=1), help="Samples per step over all ranks.")
+@click.option("--seq", type=click.IntRange(min=1), help="Short for --set seq=N.")
+@click.option("--steps", default=20, show_default=True, type=click.IntRange(min=1), help="Timed steps.")
+@click.option("--warmup", default=3, show_default=True, type=click.IntRange(min=0), help="Steps before, not counted.")
+@click.option(
+    "--profile-steps", default=3, show_default=True, type=click.IntRange(min=0), help="Steps after, with channels on."
+)
+@click.option("-o", "--output", type=click.Path(file_okay=False), help="Run folder; default runs/WORKLOAD-PLAN-TIME.")
+@click.option("--force", is_flag=True, help="Write into a folder that is not empty.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def command(
+    spec: str,
+    plan_text: str,
+    pairs: tuple[str, ...],
+    global_batch: int | None,
+    seq: int | None,
+    steps: int,
+    warmup: int,
+    profile_steps: int,
+    output: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Train SPEC for real on this machine under a plan and save the measurements.
+
+    SPEC is a built-in workload (dlrm, gpt, lstm, mlp, resnet, vit) or file.py:factory.
+    """
+    from ..datasets.plan import Plan
+    from ..datasets.workloads import load
+    from ..profiler.workload import run_workload
+
+    settings = read_settings(pairs)
+    if seq is not None:
+        settings["seq"] = str(seq)
+    plan = Plan.parse(plan_text)
+    if global_batch is not None:
+        if plan.global_batch not in (None, global_batch):
+            raise UsageError(f"--global-batch {global_batch} contradicts global_batch={plan.global_batch} in --plan")
+        plan = plan.with_(global_batch=global_batch)
+    workload = load(spec, **settings)
+    with _progress_bar(f"{workload.name} {plan}") as progress:
+        profile = run_workload(
+            workload,
+            plan,
+            steps=steps,
+            warmup=warmup,
+            profile_steps=profile_steps,
+            output=output,
+            force=force,
+            progress=progress,
+        )
+    if as_json:
+        click.echo(json.dumps(summary(profile), sort_keys=True, allow_nan=False))
+    else:
+        _print(profile)
+
+
+def read_settings(pairs: tuple[str, ...]) -> dict[str, str]:
+    """`("layers=2",)` -> `{"layers": "2"}`."""
+    settings: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise UsageError(f"--set {pair!r}: cannot read it; write KEY=VALUE, for example layers=2")
+        settings[key] = value
+    return settings
+
+
+def summary(profile: Profile) -> dict[str, Any]:
+    """The document that --json prints."""
+    steps = profile.steps
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "command": "profile workload",
+        "workload": profile.manifest.get("workload"),
+        "global_batch": profile.manifest.get("global_batch"),
+        "plan": profile.manifest.get("plan"),
+        "status": profile.status,
+        "step_time_s": profile.step_time_s,
+        "step_spread": profile.step_spread,
+        "steps": int(steps.loc[~steps["profiled"].astype(bool), "step"].nunique()),
+        "peak_memory_bytes": profile.peak_memory_bytes,
+        "path": str(profile.path),
+        "problems": list(profile.problems),
+    }
+
+
+def _print(profile: Profile) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    facts = summary(profile)
+    peak, time_s, spread = facts["peak_memory_bytes"], facts["step_time_s"], facts["step_spread"]
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_row("workload", f"{facts['workload']['reference']}, global batch {facts['global_batch']}")
+    table.add_row("plan", str(profile.plan))
+    table.add_row("median step", f"{time_s * 1e3:.1f} ms over {facts['steps']} steps" if time_s else "not measured")
+    table.add_row("spread", f"± {spread:.1%} (half the interquartile range)" if spread is not None else "not measured")
+    table.add_row("peak memory", f"{peak / 2**20:.0f} MiB of tensors on the fullest rank" if peak else "not measured")
+    table.add_row("saved in", facts["path"])
+    Console().print(table)
+    for problem in facts["problems"]:
+        click.echo(f"note: {problem}", err=True)
+
+
+@contextmanager
+def _progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr when a person watches, nothing otherwise."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
