@@ -33,36 +33,30 @@ def train(context: RankContext) -> None:
     step = make_step(workload, plan, rank=context.rank, seed=task["seed"])
     # After everything that a wrong plan or workload can break: a refused run leaves no folder behind.
     context.barrier()
-    writer = RunWriter.create(
+    with RunWriter.create(
         task["output"], kind="profile", rank=context.rank, force=task["force"], run_id=task["run_id"]
-    )
-    writer.manifest(
-        world_size=context.world_size,
-        workload={"reference": workload.reference, "name": workload.name, "settings": dict(workload.settings)},
-        global_batch=workload.global_batch_of(plan),
-        plan=plan.to_dict(),
-        command=task["command"],
-        step_rule=STEP_RULE,
-        steps_planned=task["steps"] + task["profile_steps"],
-        seed=task["seed"],
-        environment=environment() | {"threads": context.threads},
-    )
-    run = _Run(context, writer, step)
-    status = "interrupted"
-    try:
-        run.warm_up(task["warmup"])
-        run.timed(task["steps"])
-        if task["profile_steps"]:
-            run.watched(task["profile_steps"], task["channels"])
-        if "memory" in task["channels"]:
-            run.weighed(resizable=plan.fsdp > 1)
-        status = "complete"
-    except Exception:
-        status = "failed"
-        raise
-    finally:
-        writer.manifest(steps_recorded=run.recorded, loss_first=run.loss_first, loss_last=run.loss_last)
-        writer.close(status=status)
+    ) as writer:
+        writer.manifest(
+            world_size=context.world_size,
+            workload={"reference": workload.reference, "name": workload.name, "settings": dict(workload.settings)},
+            global_batch=workload.global_batch_of(plan),
+            plan=plan.to_dict(),
+            command=task["command"],
+            step_rule=STEP_RULE,
+            steps_planned=task["steps"] + task["profile_steps"],
+            seed=task["seed"],
+            environment=environment() | {"threads": context.threads},
+        )
+        run = _Run(context, writer, step)
+        try:
+            run.warm_up(task["warmup"])
+            run.timed(task["steps"])
+            if task["profile_steps"]:
+                run.watched(task["profile_steps"], task["channels"])
+            if "memory" in task["channels"]:
+                run.weighed(resizable=plan.fsdp > 1)
+        finally:
+            writer.manifest(steps_recorded=run.recorded, loss_first=run.loss_first, loss_last=run.loss_last)
     context.result(steps=run.recorded)
 
 
@@ -102,6 +96,10 @@ class _Run:
 
     def watched(self, steps: int, channels: list[str]) -> None:
         """Steps inside the active window of the channels."""
+        from importlib.util import find_spec
+
+        if find_spec("foretrace.profiler.session") is None:
+            return
         from .session import Session
 
         self._context.barrier()
