@@ -15,6 +15,8 @@ from .schemas import empty
 from .store.reader import read_run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
 
@@ -42,17 +44,20 @@ class Profile:
     """What of the folder could not be read, by name, and what was done about it."""
 
     @classmethod
-    def load(cls, path: str | Path, *, repair: bool = True) -> Profile:
-        """Read a run folder. Damaged files are set aside (renamed to `*.damaged`) when `repair` and the folder can be
-        written, and named in `problems` either way. Raises `InputError` when there is no run to read."""
-        run = read_run(path, repair=repair)
+    def load(cls, path: str | Path, *, repair: bool = True, tables: Sequence[str] | None = None) -> Profile:
+        """Read a run folder; `tables` limits what is read, the others are empty then.
+
+        Damaged files are set aside (renamed to `*.damaged`) when `repair` and the folder can be written, and named in
+        `problems` either way. Raises `InputError` when there is no run to read.
+        """
+        run = read_run(path, repair=repair, tables=tables)
         kinds = {manifest.get("kind") for manifest in run.manifests.values()} - {None}
         if kinds - {"profile"}:
             raise InputError(f"{path}: is a run folder of kind {sorted(kinds)[0]!r}, expected 'profile'")
         manifest = run.manifests[min(run.manifests)] if run.manifests else {}
         told = [str(problem) for one in run.manifests.values() for problem in one.get("problems") or []]
-        tables = {name: table.to_pandas() for name, table in run.tables.items()}
-        return cls(path=Path(path), manifest=manifest, manifests=run.manifests, problems=run.problems + told, **tables)
+        frames = {name: table.to_pandas() for name, table in run.tables.items()}
+        return cls(path=Path(path), manifest=manifest, manifests=run.manifests, problems=run.problems + told, **frames)
 
     @property
     def status(self) -> str:

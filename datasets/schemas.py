@@ -246,9 +246,10 @@ def _column(column: pa.ChunkedArray, field: pa.Field, table: str, where: str) ->
         # Empty first: an int column that went through pandas holds NaN where it was empty.
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     if column.type != field.type:
-        words = pa.types.is_string(field.type) and not pa.types.is_large_string(column.type)
-        if words and not pa.types.is_null(column.type):  # Arrow would print a number into a text column
-            raise SchemaError(f"{where}: table {table}, column {field.name!r}: expected string, found {column.type}")
+        if not _castable(column.type, field.type):
+            raise SchemaError(
+                f"{where}: table {table}, column {field.name!r}: expected {field.type}, found {column.type}"
+            )
         try:
             column = column.cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -262,6 +263,16 @@ def _column(column: pa.ChunkedArray, field: pa.Field, table: str, where: str) ->
     if not signed and (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         _first(pc.less(column, 0), lambda row: wrong(row, f"is negative, found {column[row].as_py()}"))
     return column
+
+
+def _castable(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a cast keeps the meaning. Arrow alone would read "12" and true as numbers and print 12 as a text."""
+    if pa.types.is_null(found):
+        return True
+    if pa.types.is_string(wanted):
+        return pa.types.is_large_string(found) or pa.types.is_string_view(found)
+    number = pa.types.is_integer(found) or pa.types.is_floating(found)
+    return number and not pa.types.is_boolean(wanted)
 
 
 def _first(mask: pa.ChunkedArray, error: Any) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..errors import InputError, SchemaError
 from ..schemas import SCHEMA_VERSION, STEPS, TABLES, empty, validate
-from .files import read_json, set_aside
+from .files import DAMAGED, read_json, set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +66,9 @@ def read_run(path: str | Path, *, tables: Sequence[str] | None = None, repair: b
             _read_manifest(run, path / name, int(found_manifest["rank"] or 0), repair)
     if 0 not in run.manifests and not any(problem.startswith("manifest.json") for problem in run.problems):
         run.problems.append("manifest.json: is missing; rank 0 wrote none or was not finished with it")
+    run.problems += [
+        f"{name}: was set aside as damaged before; what it held is missing" for name in names if name.endswith(DAMAGED)
+    ]
     parts: dict[str, list[tuple[int, int, pa.Table]]] = {table: [] for table in TABLES}
     for name in names:
         part, steps = _PART.fullmatch(name), _STEPS.fullmatch(name)
