@@ -6,8 +6,12 @@ from importlib import import_module
 
 import click
 
-SUBCOMMANDS = {"machine": "profile_machine", "run": "profile_run", "workload": "profile_workload"}
-"""Subcommand -> module of this package, which defines a click command named `command`."""
+SUBCOMMANDS = {
+    "machine": ("profile_machine", "Measure this machine: a device file that predict can use."),
+    "run": ("profile_run", "Profile an unchanged training script."),
+    "workload": ("profile_workload", "Train a workload for real under a parallel plan."),
+}
+"""Subcommand -> (module of this package, which defines a click command named `command`, its line in the help)."""
 
 
 class ProfileGroup(click.Group):
@@ -21,7 +25,12 @@ class ProfileGroup(click.Group):
         """Import one subcommand."""
         if cmd_name not in SUBCOMMANDS:
             return None
-        return import_module(f".{SUBCOMMANDS[cmd_name]}", __package__).command
+        return import_module(f".{SUBCOMMANDS[cmd_name][0]}", __package__).command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The help's list, from the table above."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SUBCOMMANDS[name][1]) for name in self.list_commands(ctx)])
 
 
 @click.group("profile", cls=ProfileGroup)

@@ -113,19 +113,19 @@ def summary(profile: Profile) -> dict[str, Any]:
 
 
 def _print(profile: Profile) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     facts = summary(profile)
     peak, time_s, spread = facts["peak_memory_bytes"], facts["step_time_s"], facts["step_spread"]
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_row("workload", f"{facts['workload']['reference']}, global batch {facts['global_batch']}")
-    table.add_row("plan", str(profile.plan))
-    table.add_row("median step", f"{time_s * 1e3:.1f} ms over {facts['steps']} steps" if time_s else "not measured")
-    table.add_row("spread", f"± {spread:.1%} (half the interquartile range)" if spread is not None else "not measured")
-    table.add_row("peak memory", f"{peak / 2**20:.0f} MiB of tensors on the fullest rank" if peak else "not measured")
-    table.add_row("saved in", facts["path"])
-    Console().print(table)
+    not_measured = "not measured"
+    rows = (
+        ("workload", f"{facts['workload']['reference']}, global batch {facts['global_batch']}"),
+        ("plan", str(profile.plan)),
+        ("median step", f"{time_s * 1e3:.1f} ms over {facts['steps']} steps" if time_s is not None else not_measured),
+        ("spread", f"± {spread:.1%} (half the interquartile range)" if spread is not None else not_measured),
+        ("peak memory", f"{peak / 2**20:.0f} MiB, the fullest rank" if peak is not None else not_measured),
+        ("saved in", facts["path"]),
+    )
+    for label, text in rows:
+        click.echo(f"{label:<13}{text}")
     for problem in facts["problems"]:
         click.echo(f"note: {problem}", err=True)
 

@@ -31,7 +31,9 @@ def train(context: RankContext) -> None:
 
     workload = load(task["reference"], **task["settings"])
     step = make_step(workload, plan, rank=context.rank, seed=task["seed"])
-    # After everything that a wrong plan or workload can break: a refused run leaves no folder behind.
+    run = _Run(context, step)
+    # Before the folder is made: what a wrong plan or workload breaks leaves nothing behind.
+    run.warm_up(task["warmup"])
     context.barrier()
     with RunWriter.create(
         task["output"], kind="profile", rank=context.rank, force=task["force"], run_id=task["run_id"]
@@ -47,9 +49,8 @@ def train(context: RankContext) -> None:
             seed=task["seed"],
             environment=environment() | {"threads": context.threads},
         )
-        run = _Run(context, writer, step)
+        run.writer = writer
         try:
-            run.warm_up(task["warmup"])
             run.timed(task["steps"])
             if task["profile_steps"]:
                 run.watched(task["profile_steps"], task["channels"])
@@ -63,9 +64,9 @@ def train(context: RankContext) -> None:
 class _Run:
     """The phases of one rank's run, in the order in which they are called."""
 
-    def __init__(self, context: RankContext, writer: Any, step: Any) -> None:
+    def __init__(self, context: RankContext, step: Any) -> None:
         self._context = context
-        self._writer = writer
+        self.writer: Any = None
         self._step = step
         self._origin_s = context.task["clock_origin_s"]
         self._process_peak_bytes: int | None = None
@@ -103,7 +104,7 @@ class _Run:
         from .session import Session
 
         self._context.barrier()
-        with Session(self._writer, channels=channels) as session:
+        with Session(self.writer, channels=channels) as session:
             for _ in range(steps):
                 start_s = time.perf_counter()
                 self._step.run()
@@ -125,8 +126,8 @@ class _Run:
         ]
         reason = None if process_bytes is not None else "this system does not tell a process its peak resident size"
         rows.append({"rank": rank, "category": "process", "peak_bytes": process_bytes, "reason": reason})
-        self._writer.write("memory", rows)
-        self._writer.manifest(
+        self.writer.write("memory", rows)
+        self.writer.manifest(
             memory_method={
                 "total": METHOD,
                 "process": "highest resident size of the rank's process up to its last timed step",
@@ -134,7 +135,7 @@ class _Run:
         )
 
     def _record(self, start_s: float, end_s: float, *, profiled: bool) -> None:
-        self._writer.step(
+        self.writer.step(
             {
                 "rank": self._context.rank,
                 "step": self.recorded,

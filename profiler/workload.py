@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import uuid
@@ -59,8 +60,7 @@ def run_workload(
 
     check_plan(workload, plan)
     folder = Path(output) if output is not None else default_output(workload, plan)
-    if folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"running {workload}: {folder} exists and is not empty; choose another -o or pass --force")
+    _check_output(folder, force=force)
     total = warmup + steps + profile_steps
     launch(
         "foretrace.profiler.training",
@@ -86,6 +86,17 @@ def run_workload(
         progress=None if progress is None else lambda done: progress(max(0, done), total),
     )
     return Profile.load(folder)
+
+
+def _check_output(folder: Path, *, force: bool) -> None:
+    """Say at once what the store would say only after the warm-up."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: is a file, not a run folder; choose another folder")
+    if folder.is_dir() and not force and any(folder.iterdir()):
+        raise UsageError(f"{folder}: is not empty; choose another folder or pass --force")
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UsageError(f"{folder}: cannot be written, {existing} is read-only for this user; choose another folder")
 
 
 def default_output(workload: Workload, plan: Plan) -> Path:
