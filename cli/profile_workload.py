@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..datasets.errors import UsageError
+from .render import terminal
+from .render.json import print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from ..datasets.profile import Profile
-
-SCHEMA_VERSION = 1
 
 
 @click.command("workload")
@@ -65,7 +60,7 @@ def command(
             raise UsageError(f"--global-batch {global_batch} contradicts global_batch={plan.global_batch} in --plan")
         plan = plan.with_(global_batch=global_batch)
     workload = load(spec, **settings)
-    with _progress_bar(f"{workload.name} {plan}") as progress:
+    with terminal.progress(f"{workload.name} {plan}", total=warmup + steps + profile_steps) as advance:
         profile = run_workload(
             workload,
             plan,
@@ -74,10 +69,10 @@ def command(
             profile_steps=profile_steps,
             output=output,
             force=force,
-            progress=progress,
+            progress=lambda done, _: advance(done),
         )
     if as_json:
-        click.echo(json.dumps(summary(profile), sort_keys=True, allow_nan=False))
+        print_json(summary(profile))
     else:
         _print(profile)
 
@@ -97,7 +92,6 @@ def summary(profile: Profile) -> dict[str, Any]:
     """The document that --json prints."""
     steps = profile.steps
     return {
-        "schema_version": SCHEMA_VERSION,
         "command": "profile workload",
         "workload": profile.manifest.get("workload"),
         "global_batch": profile.manifest.get("global_batch"),
@@ -114,32 +108,17 @@ def summary(profile: Profile) -> dict[str, Any]:
 
 def _print(profile: Profile) -> None:
     facts = summary(profile)
-    peak, time_s, spread = facts["peak_memory_bytes"], facts["step_time_s"], facts["step_spread"]
-    not_measured = "not measured"
+    time_s, spread, peak = facts["step_time_s"], facts["step_spread"], facts["peak_memory_bytes"]
+    step = profile.step_time_reason if time_s is None else f"{terminal.duration(time_s)} over {facts['steps']} steps"
     rows = (
         ("workload", f"{facts['workload']['reference']}, global batch {facts['global_batch']}"),
         ("plan", str(profile.plan)),
-        ("median step", f"{time_s * 1e3:.1f} ms over {facts['steps']} steps" if time_s is not None else not_measured),
-        ("spread", f"± {spread:.1%} (half the interquartile range)" if spread is not None else not_measured),
-        ("peak memory", f"{peak / 2**20:.0f} MiB, the fullest rank" if peak is not None else not_measured),
+        ("median step", step),
+        ("spread", "not known from one step" if spread is None else f"± {spread:.1%}, half the interquartile range"),
+        ("peak memory", profile.peak_memory_reason if peak is None else f"{terminal.size(peak)}, the fullest rank"),
         ("saved in", facts["path"]),
     )
     for label, text in rows:
         click.echo(f"{label:<13}{text}")
     for problem in facts["problems"]:
-        click.echo(f"note: {problem}", err=True)
-
-
-@contextmanager
-def _progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr when a person watches, nothing otherwise."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        terminal.warn(problem)

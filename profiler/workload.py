@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -53,6 +54,12 @@ def run_workload(
             f"workload {workload.name}: it was not made by load(), so that a rank process could not make it again; "
             "use load('file.py:factory', ...)"
         )
+    try:
+        json.dumps(dict(workload.settings))
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"workload {workload}: a setting cannot be handed to a rank process as JSON ({error}); use numbers and text"
+        ) from error
     for name, value, least in (("steps", steps, 1), ("warmup", warmup, 0), ("profile_steps", profile_steps, 0)):
         if value < least:
             raise UsageError(f"running {workload}: {name} must be at least {least}, found {value}")

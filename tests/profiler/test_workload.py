@@ -8,13 +8,22 @@ import time
 
 import psutil
 import pytest
-from foretrace.datasets.errors import PlanError, UsageError
+from foretrace.datasets.errors import PlanError, RunError, UsageError
 from foretrace.datasets.plan import Plan
 from foretrace.datasets.profile import Profile
 from foretrace.datasets.workloads import load
 from foretrace.profiler.workload import default_output, run_workload
 
 GPT = {"layers": 2, "width": 16, "heads": 2, "seq": 8, "vocab": 32, "batch": 8}
+
+USER_FILE = """
+import torch
+def loss(output, target):
+    raise ValueError("boom")
+def make():
+    module = torch.nn.Linear(4, 2)
+    return module, lambda n: (torch.randn(n, 4), torch.randn(n, 2)), loss, lambda p: torch.optim.SGD(p, lr=0.1)
+"""
 
 
 def run(folder, plan="single", **options):
@@ -70,6 +79,18 @@ def test_refused_before_anything_starts(tmp_path):
     (tmp_path / "run" / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="is not empty"):
         run(tmp_path)
+
+
+def test_settings_must_travel(tmp_path):
+    with pytest.raises(UsageError, match="cannot be handed to a rank process"):
+        run_workload(load("gpt", lr=object()), output=tmp_path / "run")
+
+
+def test_a_users_error_is_named_and_leaves_no_folder(tmp_path):
+    (tmp_path / "mine.py").write_text(USER_FILE)
+    with pytest.raises(RunError, match=r"rank 0 of 1 raised ValueError: boom \(mine.py, line 4\)"):
+        run_workload(load(f"{tmp_path}/mine.py:make"), output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_more_stages_than_blocks_leaves_no_folder(tmp_path):
