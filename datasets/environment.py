@@ -58,7 +58,8 @@ def quota_cores(root: Path = CGROUP_ROOT, memberships: str | None = None) -> flo
     quotas = []
     for folder in _group_folders(root, memberships, "cpu"):
         if (text := _read(folder / "cpu.max")) is not None:
-            quotas.append(_ratio(*[*text.split(), "100000"][:2]))
+            quota, _, period = text.strip().partition(" ")
+            quotas.append(_ratio(quota, period or "100000"))
         elif (text := _read(folder / "cpu.cfs_quota_us")) is not None:
             quotas.append(_ratio(text.strip(), _read(folder / "cpu.cfs_period_us") or ""))
     return min((quota for quota in quotas if quota is not None), default=None)

@@ -172,3 +172,13 @@ def split_layers(layers: int, stages: int, explicit: tuple[int, ...] | None = No
         raise PlanError(f"plan: {layers} layers cannot be split over pp({stages}) stages")
     base, longer = divmod(layers, stages)
     return tuple(base + (stage < longer) for stage in range(stages))
+
+
+def padded_vocab(vocab_size: int, *, divisible_by: int = 1, tp: int = 1) -> int:
+    """Vocabulary rows once padded so that every tensor-parallel rank holds a multiple of `divisible_by`."""
+    if min(vocab_size, divisible_by, tp) < 1:
+        raise PlanError(
+            f"plan: vocabulary({vocab_size}), divisible_by({divisible_by}) and tp({tp}) must all be at least 1"
+        )
+    multiple = divisible_by * tp
+    return -(-vocab_size // multiple) * multiple
