@@ -71,6 +71,7 @@ class Block(nn.Module):
 
 
 BLOCK_TP_STYLES = {
+    "*.attention": "shared",
     "*.attention.q": "colwise",
     "*.attention.k": "colwise",
     "*.attention.v": "colwise",

@@ -147,15 +147,26 @@ def apply_plan(
 
 
 def _tensor_parallel(module: nn.Module, workload: Workload, plan: Plan, mesh: Any) -> None:
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleInput,
+        RowwiseParallel,
+        parallelize_module,
+    )
 
-    styles = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
+    def shared() -> PrepareModuleInput:
+        return PrepareModuleInput(
+            input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),), use_local_output=False
+        )
+
+    styles: dict[str, Any] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel, "shared": shared}
     chosen: dict[str, Any] = {}
     for pattern, style in workload.tp_styles.items():
         matched = [(name, child) for name, child in module.named_modules() if name and fnmatchcase(name, pattern)]
         for name, child in matched:
             chosen[name] = styles[style]()
-            size = getattr(child, "out_features" if style == "colwise" else "in_features", None)
+            size = getattr(child, {"colwise": "out_features", "rowwise": "in_features"}.get(style, ""), None)
             if size is not None and size % plan.tp:
                 raise PlanError(
                     f"plan {plan}: workload {workload.name}: {name} is {style} over {size} features, which does not "

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-TP_STYLES = ("colwise", "rowwise")
+TP_STYLES = ("colwise", "rowwise", "shared")
+"""How a module is split over tensor-parallel ranks: a linear or embedding by its outputs (`colwise`) or inputs
+(`rowwise`); `shared` is for a module whose one input feeds several colwise ones (q, k, v): its gradient is then
+all-reduced once instead of once for each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +37,7 @@ class Workload:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of the factory, defaults included; `load(reference, **settings)` rebuilds this workload."""
     tp_styles: Mapping[str, str] = field(default_factory=dict)
-    """Module name pattern (`*.attention.q`) -> `colwise` or `rowwise`; empty when it has no tensor parallel form."""
+    """Module name pattern (`*.attention.q`) -> one of `TP_STYLES`; empty when it has no tensor parallel form."""
     tp_divides: Mapping[str, int] = field(default_factory=dict)
     """Numbers that tp must divide, by what they count (`heads` -> 4)."""
 

@@ -137,3 +137,24 @@ def test_shapes_at_stage_borders_leave_batch_norm_alone():
     stages = stage_modules(workload.build(), plan)
     stage_inputs(stages, plan, workload.make_batch(2)[0])
     assert stages[0].get_submodule("0.norm").num_batches_tracked.item() == 0
+
+
+@pytest.fixture
+def fake_ranks():
+    """A process group of two ranks whose collectives do nothing: enough to count them."""
+    from torch import distributed
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    yield
+    distributed.destroy_process_group()
+
+
+def test_tensor_parallel_block_needs_four_all_reduces(fake_ranks):
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    step = make_step(load("gpt", **GPT), Plan(tp=2))
+    with CommDebugMode() as counted:
+        step.run()
+    # Two blocks, attention and feed-forward each: one in forward (output), one in backward (input gradient).
+    assert counted.get_total_counts() == 2 * 2 * 2
