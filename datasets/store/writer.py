@@ -154,9 +154,12 @@ class RunWriter:
 
     def _merge(self, fields: Mapping[str, Any], kind: type[ForetraceError]) -> None:
         path = self.path / manifest_name(self.rank)
-        with _locked(self.path):
-            before = read_json(path, what="manifest") if path.exists() else {}
-            write_json(path, {**before, **fields}, kind)
+        try:
+            with _locked(self.path):
+                before = read_json(path, what="manifest") if path.exists() else {}
+                write_json(path, {**before, **fields}, kind)
+        except OSError as error:
+            raise write_error(error, path, kind) from error
 
     def _open_steps(self) -> None:
         path = self.path / f"steps.rank{self.rank}.jsonl"
