@@ -19,6 +19,9 @@ def _input(dtype: types.Type, dims: int = 1) -> types.Array:
 _INDICES, _OFFSETS, _REALS, _MATRIX = (
     _input(types.int32), _input(types.int64), _input(types.float64), _input(types.float64, 2)
 )  # fmt: skip
+# Loads are running sums: ten users of 0.1 fill a capacity of 1, they do not exceed it.
+_NO_MORE_THAN_FULL = 1.0 + 1e-12
+
 _REALS_OUT, _MATRIX_OUT = types.float64[::1], types.float64[:, ::1]
 
 
@@ -94,31 +97,67 @@ def _release(task, next_ptr, next_idx, waiting, ready, ready_count):
 
 
 @njit()
-def _share(count, running, use_ptr, use_idx, use_rate, capacity, rate, touched, left, load):
+def _take(task, use_ptr, use_idx, use_rate, capacity, load, users, active, place, active_count, over):
+    """Add what a starting task takes at full speed to `load`; returns the new number of resources in use, and over.
+
+    `active[:active_count]` are the resources in use, each at its `place`; `over` of them are asked for too much.
+    """
+    for use in range(use_ptr[task], use_ptr[task + 1]):
+        resource = use_idx[use]
+        if use_rate[use] > 0.0:
+            if users[resource] == 0:
+                active[active_count] = resource
+                place[resource] = active_count
+                active_count += 1
+            users[resource] += 1
+            over -= load[resource] > capacity[resource] * _NO_MORE_THAN_FULL
+            load[resource] += use_rate[use]
+            over += load[resource] > capacity[resource] * _NO_MORE_THAN_FULL
+    return active_count, over
+
+
+@njit()
+def _give_back(task, use_ptr, use_idx, use_rate, capacity, load, users, active, place, active_count, over):
+    """The contrary of `_take`."""
+    for use in range(use_ptr[task], use_ptr[task + 1]):
+        resource = use_idx[use]
+        if use_rate[use] > 0.0:
+            over -= load[resource] > capacity[resource] * _NO_MORE_THAN_FULL
+            users[resource] -= 1
+            load[resource] -= use_rate[use]
+            if users[resource] == 0:
+                load[resource] = 0.0  # rounding does not outlive the last user
+                active_count -= 1
+                moved = active[active_count]
+                active[place[resource]] = moved
+                place[moved] = place[resource]
+            over += load[resource] > capacity[resource] * _NO_MORE_THAN_FULL
+    return active_count, over
+
+
+@njit()
+def _share(count, running, use_ptr, use_idx, use_rate, capacity, load, active, active_count, rising_load, left, rate):
     """Max-min fair rates of the `count` running tasks, into `rate`.
 
     All rates rise together from 0. When a resource is used up the tasks on it keep the rate they have reached; the
-    others rise on, to 1 at most. `touched`, `left` and `load` are scratch, one place per resource; `load` comes in as
-    zeros and leaves as zeros.
+    others rise on, to 1 at most. `rising_load` and `left` are scratch, one place per resource: what is asked for by
+    the tasks that still rise, and what is left for them.
     """
-    resources = 0
+    for index in range(active_count):
+        resource = active[index]
+        rising_load[resource] = load[resource]
+        left[resource] = capacity[resource]
     for slot in range(count):
         rate[slot] = 1.0
-        for use in range(use_ptr[running[slot]], use_ptr[running[slot] + 1]):
-            resource = use_idx[use]
-            if load[resource] == 0.0 and use_rate[use] > 0.0:
-                touched[resources] = resource
-                resources += 1
-                left[resource] = capacity[resource]
-            load[resource] += use_rate[use]
+    rising = count
     reached = 0.0
-    while True:
+    while rising > 0:
         level = 1.0
         full = -1
-        for index in range(resources):
-            resource = touched[index]
-            if load[resource] > 0.0 and left[resource] < level * load[resource]:
-                level = left[resource] / load[resource]
+        for index in range(active_count):
+            resource = active[index]
+            if rising_load[resource] > 0.0 and left[resource] < level * rising_load[resource]:
+                level = left[resource] / rising_load[resource]
                 full = resource
         if full < 0:
             break
@@ -132,12 +171,12 @@ def _share(count, running, use_ptr, use_idx, use_rate, capacity, rate, touched, 
                 if use_idx[use] == full and use_rate[use] > 0.0:
                     rate[slot] = reached
             if rate[slot] < 1.0:
+                rising -= 1
                 for use in range(first, beyond):
-                    left[use_idx[use]] -= reached * use_rate[use]
-                    load[use_idx[use]] -= use_rate[use]
-        load[full] = 0.0
-    for index in range(resources):
-        load[touched[index]] = 0.0
+                    if use_idx[use] != full:
+                        left[use_idx[use]] -= reached * use_rate[use]
+                        rising_load[use_idx[use]] -= use_rate[use]
+        rising_load[full] = 0.0
 
 
 @njit(
@@ -154,17 +193,15 @@ def advance_by_events(
     A running task keeps the time at which it will finish, which moves only when its rate does. Rates change only when a
     task that uses something starts or ends, so tasks that share nothing end at exactly start + duration.
     """
-    tasks = len(stream)
+    tasks, resources = len(stream), len(capacity)
     waits, next_ptr, next_idx = _successors(streams, stream, dep_ptr, dep_idx)
     waiting = np.empty(tasks, np.int32)
     ready = np.empty(streams, np.int32)  # of each stream only the first unfinished task can be ready or running
     running = np.empty(streams, np.int32)
-    finish = np.empty(streams)
-    rate = np.empty(streams)
-    fair_rate = np.empty(streams)
-    touched = np.empty(len(capacity), np.int32)
-    left = np.empty(len(capacity))
-    load = np.zeros(len(capacity))
+    finish, rate, fair_rate = np.empty(streams), np.empty(streams), np.empty(streams)
+    load, users = np.zeros(resources), np.zeros(resources, np.int32)
+    active, place = np.empty(resources, np.int32), np.empty(resources, np.int32)
+    rising_load, left = np.empty(resources), np.empty(resources)
     for sample in range(len(duration)):
         row = min(sample, len(start) - 1)
         ready_count = 0
@@ -177,7 +214,8 @@ def advance_by_events(
                 ready_count += 1
         now = 0.0
         count = 0  # of running tasks
-        sharing_changed = False
+        active_count = over = 0
+        users_changed = slowed = False
         while True:
             while ready_count > 0:
                 ready_count -= 1
@@ -188,19 +226,30 @@ def advance_by_events(
                     finish[count] = now + duration[sample, task]
                     rate[count] = 1.0
                     count += 1
-                    sharing_changed |= use_ptr[task] < use_ptr[task + 1]
+                    if use_ptr[task] < use_ptr[task + 1]:
+                        users_changed = True
+                        active_count, over = _take(
+                            task, use_ptr, use_idx, use_rate, capacity, load, users, active, place, active_count, over
+                        )
                 else:
                     end[row, task] = now
                     ready_count = _release(task, next_ptr, next_idx, waiting, ready, ready_count)
             if count == 0:
                 break
-            if sharing_changed:
-                _share(count, running, use_ptr, use_idx, use_rate, capacity, fair_rate, touched, left, load)
+            if users_changed and (over > 0 or slowed):
+                slowed = over > 0
+                if slowed:
+                    _share(
+                        count, running, use_ptr, use_idx, use_rate, capacity, load, active, active_count,
+                        rising_load, left, fair_rate,
+                    )  # fmt: skip
+                else:
+                    fair_rate[:count] = 1.0
                 for slot in range(count):
-                    if fair_rate[slot] != rate[slot]:
-                        finish[slot] = now + (finish[slot] - now) * rate[slot] / fair_rate[slot]
-                        rate[slot] = fair_rate[slot]
-                sharing_changed = False
+                    moved = now + (finish[slot] - now) * (rate[slot] / fair_rate[slot])
+                    finish[slot] = finish[slot] if fair_rate[slot] == rate[slot] else moved
+                    rate[slot] = fair_rate[slot]
+            users_changed = False
             now = finish[0]
             for slot in range(1, count):
                 now = min(now, finish[slot])
@@ -212,7 +261,11 @@ def advance_by_events(
                 task = running[slot]
                 end[row, task] = now
                 ready_count = _release(task, next_ptr, next_idx, waiting, ready, ready_count)
-                sharing_changed |= use_ptr[task] < use_ptr[task + 1]
+                if use_ptr[task] < use_ptr[task + 1]:
+                    users_changed = True
+                    active_count, over = _give_back(
+                        task, use_ptr, use_idx, use_rate, capacity, load, users, active, place, active_count, over
+                    )
                 count -= 1
                 running[slot], finish[slot], rate[slot] = running[count], finish[count], rate[count]
         makespan[sample] = now

@@ -14,7 +14,6 @@ decorate where their functions are called, not at the top.
 from __future__ import annotations
 
 import os
-import pickle
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -37,9 +36,9 @@ def njit(*signatures: Any) -> Callable[[Callable], Callable]:
             try:
                 with _numba_caches_in(folder):
                     return compiled(function, cache=True)
-            # numba raises RuntimeError where it finds no folder, OSError where it cannot write after all (disk full),
-            # and what pickle raises at a damaged file. An error of the function itself comes up again below.
-            except (RuntimeError, OSError, EOFError, pickle.UnpicklingError):
+            # No folder, a full disk, a damaged or foreign file: a cache must not be the reason for a failure. An error
+            # of the function itself is raised again below.
+            except Exception:
                 continue
         return compiled(function, cache=False)
 
