@@ -34,7 +34,7 @@ def simulate(graph: TaskGraph, durations_s: np.ndarray) -> Simulated:
     starts or ends. Where no resource is used up both ways give the same bits.
 
     Time is O(tasks + dependencies) per sample; with resources it grows by the number of tasks that run at a time.
-    Memory beside the graph: 16 bytes per task and sample for the result; with resources 20 bytes per task and 4 per
+    Memory beside the graph: 16 bytes per task and sample for the result; with resources 24 bytes per task and 4 per
     dependency while it runs, whatever the number of samples. The interpreter's lock is released.
 
     Raises `ValueError` for a wrong shape and for durations that are negative, infinite or NaN.

@@ -2,8 +2,11 @@
 
 import numpy as np
 from foretrace.predictor.engine import GraphBuilder, memory_timelines, simulate
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
+# The first example may have to compile, so none has a deadline.
+law = settings(deadline=None, max_examples=60)
 
 
 def forward_and_backward():
@@ -85,6 +88,7 @@ def test_memory_of_one_task_is_free_for_the_next():
     assert memory_timelines(graph, simulate(graph, np.ones(3)))["device"].peak_bytes == 8
 
 
+@law
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.sampled_from("abc"), st.integers(-50, 50), st.integers(0, 1)), max_size=30)
 )

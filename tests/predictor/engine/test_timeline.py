@@ -6,8 +6,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from foretrace.predictor.engine import GraphBuilder, Simulated, Span, Timeline, critical_path, parts, simulate
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
+# The first example may have to compile, so none has a deadline.
+law = settings(deadline=None, max_examples=60)
 
 
 def overlapped():
@@ -113,12 +116,14 @@ def test_one_sample_at_a_time():
     assert critical_path(graph, simulated.sample(1)) == [0, 1, 3]
 
 
+@law
 @given(simulated_graphs())
 def test_parts_sum_to_the_makespan(drawn):
     graph, simulated = drawn
     assert math.fsum(parts(graph, simulated).values()) == pytest.approx(simulated.makespan_s, rel=1e-14)
 
 
+@law
 @given(simulated_graphs())
 def test_the_critical_path_has_no_gaps(drawn):
     graph, simulated = drawn
@@ -127,6 +132,7 @@ def test_the_critical_path_has_no_gaps(drawn):
     assert [0.0, *simulated.end_s[path]] == [*simulated.start_s[path], simulated.makespan_s]
 
 
+@law
 @given(simulated_graphs())
 def test_busy_and_bubbles_fill_the_run(drawn):
     timeline = Timeline.of(*drawn)
@@ -135,6 +141,7 @@ def test_busy_and_bubbles_fill_the_run(drawn):
         assert timeline.busy_s(stream) + idle_s == pytest.approx(timeline.makespan_s)
 
 
+@law
 @given(simulated_graphs())
 def test_exposed_time_against_a_count_of_slices(drawn):
     """Between two neighbouring events nothing changes, so exposed time is a sum over those slices."""
