@@ -95,7 +95,8 @@ ELEMENTWISE = """add sub rsub mul div neg abs sign square sqrt rsqrt reciprocal 
     binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits tril triu
     polar angle nan_to_num xlogy atan2 log_sigmoid_forward log_sigmoid_backward""".split()
 
-FILLS = "zeros zeros_like ones ones_like full full_like fill zero new_zeros new_ones new_full arange scalar_tensor eye linspace".split()
+FILLS = """zeros zeros_like ones ones_like full full_like fill zero new_zeros new_ones new_full arange scalar_tensor
+    eye linspace""".split()
 RANDOMS = """rand randn randint randperm rand_like randn_like randint_like bernoulli normal uniform native_dropout
     random exponential multinomial""".split()
 COPIES = """clone copy _to_copy cat stack repeat constant_pad_nd roll flip fsdp.all_gather_copy_in
@@ -190,7 +191,8 @@ def _reduce(name: str, args: Args, outputs: Sequence[TensorMeta]) -> Op:
     inner = bool(outputs and source.shape and outputs[0].shape and outputs[0].shape[-1] == source.shape[-1] > 1)
     return _op(
         f"reduce.{name}", name, [source], outputs,
-        m=kept, n=max(1, source.numel // kept), flops=float(source.numel), shape={"over": "outer" if inner else "inner"},
+        m=kept, n=max(1, source.numel // kept), flops=float(source.numel),
+        shape={"over": "outer" if inner else "inner"},
     )  # fmt: skip
 
 
@@ -275,7 +277,7 @@ def _row_norm(name: str, args: Args, outputs: Sequence[TensorMeta]) -> Op:
     backward = name.endswith("_backward")
     family = _NORM_FAMILIES[name.removesuffix("_backward")]
     source: TensorMeta = args[0]
-    normalized = prod(args[2 if backward else 1])
+    normalized = max(1, prod(args[2 if backward else 1]))
     return _op(
         family, name, tensors(args), outputs, m=source.numel // normalized, n=normalized,
         flops=(11.0 if backward else 7.0) * source.numel,
@@ -283,13 +285,13 @@ def _row_norm(name: str, args: Args, outputs: Sequence[TensorMeta]) -> Op:
 
 
 @rule(
-    "native_batch_norm", "native_batch_norm_backward", "_native_batch_norm_legit", "_native_batch_norm_legit_functional",
-    "_native_batch_norm_legit_no_training", "cudnn_batch_norm", "cudnn_batch_norm_backward", "miopen_batch_norm",
+    "native_batch_norm", "native_batch_norm_backward", "_native_batch_norm_legit",
+    "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "cudnn_batch_norm", "cudnn_batch_norm_backward", "miopen_batch_norm",
     "miopen_batch_norm_backward", "_batch_norm_with_update", "batch_norm_backward",
 )  # fmt: skip
 def _batch_norm(name: str, args: Args, outputs: Sequence[TensorMeta]) -> Op:
     source: TensorMeta = args[0]
-    channels = source.shape[1]
+    channels = max(1, source.shape[1])
     backward = name.endswith("_backward")
     return _op(
         "batchnorm", name, tensors(args), outputs, m=source.numel // channels, n=channels,
@@ -331,7 +333,9 @@ def _embedding(name: str, args: Args, outputs: Sequence[TensorMeta]) -> Op:
     table: TensorMeta = args[0]
     indices: TensorMeta = args[1]
     looked_up = TensorMeta((indices.numel, table.shape[1]), table.dtype)
-    return _op("embedding", name, [looked_up, indices], outputs[:1], m=indices.numel, n=table.shape[1], k=table.shape[0])
+    return _op(
+        "embedding", name, [looked_up, indices], outputs[:1], m=indices.numel, n=table.shape[1], k=table.shape[0]
+    )
 
 
 def _pair(value: Any, dims: int) -> list[int]:
@@ -358,7 +362,11 @@ def _geometry(source: TensorMeta, weight: TensorMeta, stride: Any, padding: Any,
         "stride": "x".join(map(str, _pair(stride, dims))),
         "pad": "x".join(map(str, _pair(padding, dims))),
         "groups": int(groups),
-        **({"dilation": "x".join(map(str, _pair(dilation, dims)))} if any(d != 1 for d in _pair(dilation, dims)) else {}),
+        **(
+            {"dilation": "x".join(map(str, _pair(dilation, dims)))}
+            if any(d != 1 for d in _pair(dilation, dims))
+            else {}
+        ),
     }
 
 
