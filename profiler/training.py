@@ -57,7 +57,9 @@ def train(context: RankContext) -> None:
             if "memory" in task["channels"]:
                 run.weighed(resizable=plan.fsdp > 1)
         finally:
-            writer.manifest(steps_recorded=run.recorded, loss_first=run.loss_first, loss_last=run.loss_last)
+            writer.manifest(
+                steps_recorded=run.recorded, loss_first=run.loss_first, loss_last=run.loss_last, channels=run.channels
+            )
     context.result(steps=run.recorded)
 
 
@@ -70,6 +72,7 @@ class _Run:
         self._step = step
         self._origin_s = context.task["clock_origin_s"]
         self._process_peak_bytes: int | None = None
+        self.channels: dict[str, dict[str, str | None]] = {}
         self.recorded = 0
         self.loss_first: float | None = None
         self.loss_last: float | None = None
@@ -97,12 +100,14 @@ class _Run:
 
     def watched(self, steps: int, channels: list[str]) -> None:
         """Steps inside the active window of the channels."""
-        from importlib.util import find_spec
-
-        if find_spec("foretrace.profiler.session") is None:
+        try:
+            from .session import Session
+        except ModuleNotFoundError as error:
+            if not (error.name or "").endswith("profiler.session"):
+                raise
+            reason = "this version of foretrace has no channels for workload runs"
+            self.channels |= {name: {"status": None, "reason": reason} for name in channels if name != "memory"}
             return
-        from .session import Session
-
         self._context.barrier()
         with Session(self.writer, channels=channels) as session:
             for _ in range(steps):
@@ -127,6 +132,7 @@ class _Run:
         reason = None if process_bytes is not None else "this system does not tell a process its peak resident size"
         rows.append({"rank": rank, "category": "process", "peak_bytes": process_bytes, "reason": reason})
         self.writer.write("memory", rows)
+        self.channels["memory"] = {"status": "recorded", "reason": None}
         self.writer.manifest(
             memory_method={
                 "total": METHOD,
