@@ -93,9 +93,12 @@ def test_a_users_error_is_named_and_leaves_no_folder(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_more_stages_than_blocks_leaves_no_folder(tmp_path):
-    with pytest.raises(PlanError, match="4 layers cannot be split"):
-        run(tmp_path, "pp=5,micro_batches=8")
+def test_what_only_a_rank_can_find_keeps_its_kind_and_leaves_no_folder(tmp_path):
+    # Embedding and head only: two children.
+    with pytest.raises(PlanError, match="2 layers cannot be split over pp\\(3\\)"):
+        run_workload(
+            load("gpt", **GPT | {"layers": 0, "batch": 6}), Plan(pp=3, micro_batches=3), output=tmp_path / "run"
+        )
     assert not (tmp_path / "run").exists()
 
 
