@@ -77,9 +77,10 @@ def _private_temporary_folder() -> str | None:
 @contextmanager
 def _numba_caches_in(folder: str | None) -> Iterator[None]:
     """numba reads its setting when a function is decorated; ours must not leak into other libraries."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = before if folder is None else folder
+    settings: Any = numba.config  # its attributes come from the environment, unseen by type checkers
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = before if folder is None else folder
     try:
         yield
     finally:
-        numba.config.CACHE_DIR = before
+        settings.CACHE_DIR = before
