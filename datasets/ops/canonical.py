@@ -286,8 +286,9 @@ def _row_norm(name: str, args: Args, outputs: Sequence[TensorMeta]) -> Op:
 
 @rule(
     "native_batch_norm", "native_batch_norm_backward", "_native_batch_norm_legit",
-    "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "cudnn_batch_norm", "cudnn_batch_norm_backward", "miopen_batch_norm",
-    "miopen_batch_norm_backward", "_batch_norm_with_update", "batch_norm_backward",
+    "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "cudnn_batch_norm",
+    "cudnn_batch_norm_backward", "miopen_batch_norm", "miopen_batch_norm_backward", "_batch_norm_with_update",
+    "batch_norm_backward",
 )  # fmt: skip
 def _batch_norm(name: str, args: Args, outputs: Sequence[TensorMeta]) -> Op:
     source: TensorMeta = args[0]
