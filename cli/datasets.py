@@ -96,7 +96,7 @@ def validate(paths: tuple[Path, ...], table_name: str | None, as_json: bool) -> 
 
     Exit code 3 when any has a problem; each is named with file, row (from 0) and column.
     """
-    results = []
+    results: list[dict[str, Any]] = []
     for path in paths:
         problems: list[str] = []
         counts: dict[str, int] = {}
@@ -106,8 +106,7 @@ def validate(paths: tuple[Path, ...], table_name: str | None, as_json: bool) -> 
             problems = [
                 text if text.startswith(str(path)) else f"{path}: {text}" for text in getattr(thing, "problems", [])
             ]
-            if hasattr(thing, "manifests"):
-                _ = thing.plan
+            _ = getattr(thing, "plan", None)  # reading it checks it
         except UsageError:
             raise
         except ForetraceError as error:

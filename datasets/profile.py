@@ -51,9 +51,9 @@ class Profile:
         `problems` either way. Raises `InputError` when there is no run to read.
         """
         run = read_run(path, repair=repair, tables=tables)
-        kinds = {manifest.get("kind") for manifest in run.manifests.values()} - {None}
-        if kinds - {"profile"}:
-            raise InputError(f"{path}: is a run folder of kind {sorted(kinds)[0]!r}, expected 'profile'")
+        kinds = {str(manifest.get("kind", "profile")) for manifest in run.manifests.values()}
+        if other := sorted(kinds - {"profile"}):
+            raise InputError(f"{path}: is a run folder of kind {other[0]!r}, expected 'profile'")
         manifest = run.manifests[min(run.manifests)] if run.manifests else {}
         told = [str(problem) for one in run.manifests.values() for problem in one.get("problems") or []]
         frames = {name: table.to_pandas() for name, table in run.tables.items()}

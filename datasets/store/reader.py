@@ -79,9 +79,9 @@ def read_run(path: str | Path, *, tables: Sequence[str] | None = None, repair: b
         elif steps and (tables is None or "steps" in tables):
             rank = int(steps["rank"])
             parts["steps"].append((rank, -1, _read_steps(run, path / name, rank)))
-    for table, found in parts.items():
-        found.sort(key=lambda part: part[:2])
-        run.tables[table] = pa.concat_tables([rows for _, _, rows in found]) if found else empty(table)
+    for table, pieces in parts.items():
+        pieces.sort(key=lambda piece: piece[:2])
+        run.tables[table] = pa.concat_tables([rows for _, _, rows in pieces]) if pieces else empty(table)
     return run
 
 
