@@ -86,6 +86,8 @@ def _build(machine: Machine, threads: int) -> Device:
     if "fp32" not in flops_per_s:
         raise InputError(f"device file {machine.name}: holds no fp32 GEMM row; measure it again")
     vector = rows[rows.op.isin(["elementwise.add", "elementwise.mul", "copy.clone", "copy.copy"])]
+    if not len(vector):
+        raise InputError(f"device file {machine.name}: holds no add, mul, clone or copy row; measure it again")
     total = vector.bytes_read + vector.bytes_written
     rate = total / vector.time_s
     cache_bytes = float(machine.facts.get("caches_bytes", {}).get("L2") or 1 << 20)

@@ -135,6 +135,9 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if any(kind.__name__ == "DTensor" for kind in types):
+            # Let DTensor turn the operator into local ones first; those come back here.
+            return NotImplemented
         namespace, _, rest = func._schema.name.partition("::")
         if namespace == "profiler":
             self._annotate(rest, args)
