@@ -19,6 +19,7 @@ import click
 
 from .. import __version__
 from ..datasets.errors import ForetraceError
+from ..datasets.store.files import reason
 from .render import terminal
 
 COMMANDS = {
@@ -115,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _drop_stdout()
         place = error.filename if error.filename is not None else "output"
-        return _report(f"{place}: {(error.strerror or str(error)).lower()}", ForetraceError.exit_code)
+        return _report(f"{place}: {reason(error)}", ForetraceError.exit_code)
     return code if isinstance(code, int) else 0
 
 

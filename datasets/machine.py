@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from .errors import InputError, SchemaError, UsageError
 from .schemas import SCHEMA_VERSION, empty, schema_of, validate
-from .store.files import encode, read_json, write_text
+from .store.files import encode, read_json, reason, write_text
 from .store.reader import check_version
 from .store.writer import now
 from .version import __version__
@@ -70,9 +70,7 @@ class Machine:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(
-                f"{path}: cannot make its folder: {(error.strerror or str(error)).lower()}; choose another file"
-            ) from error
+            raise UsageError(f"{path}: cannot make its folder: {reason(error)}; choose another file") from error
         write_text(path, text)
         return path
 

@@ -33,10 +33,15 @@ _ADVICE = {
 }
 
 
+def reason(error: OSError) -> str:
+    """Why the system refused, in lower case."""
+    return (error.strerror or str(error)).lower()
+
+
 def write_error(error: OSError, path: Path, kind: type[ForetraceError] = RunError) -> ForetraceError:
     """What to tell a user whose file could not be written; raise it `from` the original."""
     advice = _ADVICE.get(error.errno or 0, "check the folder and try again")
-    return kind(f"{path}: cannot write: {(error.strerror or str(error)).lower()}; {advice}")
+    return kind(f"{path}: cannot write: {reason(error)}; {advice}")
 
 
 def temporary_path(path: Path) -> Path:
@@ -146,13 +151,13 @@ def read_json(path: Path, *, what: str) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: is no {what}: not UTF-8 text (byte {error.start})") from error
     except OSError as error:
-        raise InputError(f"{path}: cannot read the {what}: {(error.strerror or str(error)).lower()}") from error
+        raise InputError(f"{path}: cannot read the {what}: {reason(error)}") from error
     try:
         document = json.loads(text)
     except ValueError as error:
         place = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
-        reason = "is empty" if not text.strip() else f"is damaged or cut short{place}"
-        raise InputError(f"{path}: the {what} {reason}; write it again") from error
+        found = "is empty" if not text.strip() else f"is damaged or cut short{place}"
+        raise InputError(f"{path}: the {what} {found}; write it again") from error
     if not isinstance(document, dict):
         raise InputError(f"{path}: is no {what}: expected a JSON object, found {type(document).__name__}")
     return document
@@ -168,5 +173,5 @@ def set_aside(path: Path) -> str:
     try:
         path.rename(target)
     except OSError as error:
-        return f"could not set it aside: {(error.strerror or str(error)).lower()}"
+        return f"could not set it aside: {reason(error)}"
     return f"set aside as {target.name}"

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from ..errors import InputError, SchemaError
 from ..schemas import SCHEMA_VERSION, STEPS, TABLES, empty, validate
-from .files import DAMAGED, read_json, set_aside
+from .files import DAMAGED, read_json, reason, set_aside
+from .parquet import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,7 @@ def read_run(path: str | Path, *, tables: Sequence[str] | None = None, repair: b
     try:
         names = sorted(entry.name for entry in path.iterdir())
     except OSError as error:
-        raise InputError(f"{path}: cannot read the run folder: {(error.strerror or str(error)).lower()}") from error
+        raise InputError(f"{path}: cannot read the run folder: {reason(error)}") from error
     if not is_run_folder(path):
         raise InputError(f"{path}: holds no run (no manifest.json, no part files); name a folder written by foretrace")
     run = RunFolder(path)
@@ -109,27 +110,20 @@ def _read_manifest(run: RunFolder, path: Path, rank: int, repair: bool) -> None:
         if isinstance(error.__cause__, OSError):
             run.problems.append(str(error))
             return
-        reason = str(error).removeprefix(f"{path}: ").removesuffix("; write it again")
-        _damaged(run, path, reason, repair)
+        _damaged(run, path, str(error).removeprefix(f"{path}: ").removesuffix("; write it again"), repair)
         return
     check_version(document, path)
     run.manifests[rank] = document
 
 
 def _read_part(run: RunFolder, path: Path, table: str, rank: int, repair: bool) -> pa.Table | None:
-    import pyarrow.parquet as parquet
-
     try:
-        with path.open("rb") as file:
-            # ParquetFile, not read_table: the latter takes folder names such as "k=v" for partition columns.
-            rows = parquet.ParquetFile(file).read()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowSerializationError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            run.problems.append(f"{path.name}: cannot be read: {(error.strerror or str(error)).lower()}")
-            return None
-        size = path.stat().st_size
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        _damaged(run, path, f"is damaged or cut short ({size} bytes; {reason})", repair)
+        rows = read_rows(path)
+    except InputError as error:
+        _damaged(run, path, str(error).removeprefix(f"{path}: "), repair)
+        return None
+    except OSError as error:
+        run.problems.append(f"{path.name}: cannot be read: {reason(error)}")
         return None
     known = [name for name in rows.column_names if name in TABLES[table].names]  # columns of a later version are left
     rows = rows.select(known)
@@ -152,7 +146,7 @@ def _read_steps(run: RunFolder, path: Path, rank: int) -> pa.Table:
     try:
         data = path.read_bytes()
     except OSError as error:
-        run.problems.append(f"{path.name}: cannot be read: {(error.strerror or str(error)).lower()}")
+        run.problems.append(f"{path.name}: cannot be read: {reason(error)}")
         return empty("steps")
     lines = data.split(b"\n")
     rows: list[tuple[int, dict[str, Any]]] = []

@@ -13,7 +13,8 @@ import pyarrow as pa
 from ..errors import ForetraceError, InputError, RunError, SchemaError, UsageError
 from ..schemas import SCHEMA_VERSION, TABLES, schema_of, validate
 from ..version import __version__
-from .files import encode, read_json, replacing, write_text
+from .files import encode, read_json, reason, replacing, write_text
+from .parquet import read_rows, write_rows
 from .reader import check_version
 
 FORMATS = ("csv", "json", "parquet")
@@ -56,7 +57,10 @@ def read_table(path: str | Path, table: str | None = None) -> tuple[str, pa.Tabl
         raise InputError(f"{path}: no such file" if not path.exists() else f"{path}: is not a file")
     rows: Any
     if kind == "parquet":
-        rows = _read_parquet(path)
+        try:
+            rows = read_rows(path)
+        except OSError as error:
+            raise InputError(f"{path}: cannot read: {reason(error)}") from error
         columns = rows.column_names
         table = table or table_of(path, columns)
     elif kind == "csv":
@@ -78,11 +82,8 @@ def read_table(path: str | Path, table: str | None = None) -> tuple[str, pa.Tabl
 def write_table(path: Path, table: str, rows: pa.Table, kind: type[ForetraceError] = RunError) -> None:
     """Write one table atomically in the format of the file's suffix."""
     if path.suffix == ".parquet":
-        import pyarrow.parquet as parquet
-
-        metadata = {"schema_version": str(SCHEMA_VERSION), "foretrace": __version__, "table": table}
-        with replacing(path, kind) as temporary, temporary.open("wb") as file:
-            parquet.write_table(rows.replace_schema_metadata(metadata), file, compression="zstd")
+        with replacing(path, kind) as temporary:
+            write_rows(temporary, rows, table=table)
         return
     write_text(path, table_text(table, rows, path.suffix.lstrip(".")), kind)
 
@@ -106,19 +107,6 @@ def _text(cell: Any) -> str:
     return str(cell).lower() if isinstance(cell, bool) else repr(cell) if isinstance(cell, float) else str(cell)
 
 
-def _read_parquet(path: Path) -> pa.Table:
-    import pyarrow.parquet as parquet
-
-    try:
-        with path.open("rb") as file:
-            return parquet.ParquetFile(file).read()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowSerializationError, OSError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise InputError(
-            f"{path}: is damaged, cut short or no parquet file ({path.stat().st_size} bytes; {reason}); write it again"
-        ) from error
-
-
 def _read_csv(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -128,7 +116,7 @@ def _read_csv(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     except csv.Error as error:
         raise InputError(f"{path}: is not CSV: {error}") from error
     except OSError as error:
-        raise InputError(f"{path}: cannot read: {(error.strerror or str(error)).lower()}") from error
+        raise InputError(f"{path}: cannot read: {reason(error)}") from error
     if not lines:
         raise InputError(f"{path}: is empty; expected a line of column names")
     header, *body = lines

@@ -25,6 +25,7 @@ from ..errors import ForetraceError, RunError, UsageError
 from ..schemas import SCHEMA_VERSION, TABLES, validate
 from ..version import __version__
 from .files import DAMAGED, TEMPORARY, read_json, write_error, write_json, write_new
+from .parquet import write_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,19 +101,14 @@ class RunWriter:
         Raises `SchemaError` naming row and column before anything is written, `RunError` when the disk refuses; then
         no part of the file is left.
         """
-        import pyarrow.parquet as parquet
-
         number = self._parts.get(table, 0)
         name = self.path / f"{table}.rank{self.rank}.{number}.parquet"
         checked = validate(table, rows, where=str(name))
-        metadata = {"schema_version": str(SCHEMA_VERSION), "foretrace": __version__, "run_id": self.run_id}
-        checked = checked.replace_schema_metadata(metadata)
-
-        def fill(temporary: Path) -> None:
-            with temporary.open("wb") as file:
-                parquet.write_table(checked, file, compression="zstd")
-
-        written = write_new(lambda n: self.path / f"{table}.rank{self.rank}.{n}.parquet", fill, number)
+        written = write_new(
+            lambda n: self.path / f"{table}.rank{self.rank}.{n}.parquet",
+            lambda temporary: write_rows(temporary, checked, run_id=self.run_id),
+            number,
+        )
         self._parts[table] = int(written.name.split(".")[-2]) + 1
         return written
 

@@ -84,7 +84,7 @@ def test_validate_names_every_problem_and_changes_nothing(foretrace, run_folder,
     done = foretrace("datasets", "validate", run_folder, machine_file)
     assert done.returncode == 3
     assert done.stdout == f"{machine_file}: ok (1 ops)\n"
-    assert f"{run_folder}: ops.rank0.0.parquet: is damaged or cut short" in done.stderr
+    assert f"{run_folder}: ops.rank0.0.parquet: is damaged, cut short or no parquet file" in done.stderr
     assert f"{run_folder}: steps.rank0.jsonl: line 5: is cut short" in done.stderr
     assert "Traceback" not in done.stderr
     assert sorted(run_folder.iterdir()) == before

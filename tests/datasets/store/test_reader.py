@@ -19,7 +19,7 @@ def test_a_cut_part_is_set_aside_and_named_and_the_rest_is_read(run_folder, keep
     profile = Profile.load(run_folder)
     assert list(profile.ops["rank"]) == [0]
     (problem,) = profile.problems
-    assert problem.startswith("ops.rank1.0.parquet: is damaged or cut short (")
+    assert problem.startswith("ops.rank1.0.parquet: is damaged, cut short or no parquet file (")
     assert problem.endswith("set aside as ops.rank1.0.parquet.damaged")
     assert not part.exists()
     assert (run_folder / "ops.rank1.0.parquet.damaged").exists()
