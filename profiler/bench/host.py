@@ -26,8 +26,8 @@ from .timing import Timing, repeat
 
 TINY: dict[str, dict[str, Any]] = {
     "gpt": {"layers": 3, "width": 16, "heads": 2, "seq": 8, "vocab": 32, "batch": 4},
-    "mlp": {"depth": 4, "width": 16, "batch": 4},
-    "resnet": {"width": 4, "batch": 4},
+    "mlp": {"layers": 4, "width": 16, "hidden": 16, "features": 16, "classes": 8, "batch": 4},
+    "resnet": {"width": 4, "image": 8, "blocks": 1, "stages": 2, "classes": 8, "batch": 4},
 }
 _STEPS = 30
 

@@ -35,6 +35,8 @@ class Point:
     def function(self) -> Any:
         """The operator itself. Raises AttributeError when this torch build has none of that name."""
         namespace, name, overload = self.call.split(".")
+        if namespace == "fsdp":
+            from torch.distributed import fsdp  # noqa: F401  (registers its operators)
         return getattr(getattr(getattr(torch.ops, namespace), name), overload)
 
 

@@ -1,0 +1,1 @@
+"""Closed loop: predict steps that nobody measured yet, then measure them, and say how far off the predictions were."""

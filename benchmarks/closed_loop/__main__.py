@@ -1,0 +1,95 @@
+"""`python -m benchmarks.closed_loop`: measure the machine, the calibration runs and all cases; predict; write the report.
+
+What was measured stays in the work folder, so that `--score-only` can predict again without measuring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from foretrace.datasets.environment import usable_cores
+from foretrace.datasets.machine import Machine
+from foretrace.datasets.plan import Plan
+from foretrace.datasets.workloads import load
+from foretrace.profiler.bench.measure import measure_machine
+from foretrace.profiler.launch import launch
+from foretrace.profiler.workload import run_workload
+
+from .cases import GROUPS, Case
+from .report import write_report
+from .score import score
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Path, default=Path("runs/closed-loop"), help="where measurements are kept")
+    parser.add_argument("--output", type=Path, default=Path("docs/accuracy-cpu.md"))
+    parser.add_argument("--score-only", action="store_true", help="predict again from what the work folder holds")
+    parser.add_argument("--groups", nargs="*", help="only these groups")
+    parser.add_argument("--quick-machine", action="store_true", help="the quick sweep instead of the full one")
+    arguments = parser.parse_args()
+    groups = [group for group in GROUPS if not arguments.groups or group.name in arguments.groups]
+    started = time.monotonic()
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    machine_path = arguments.work / "machine.json"
+    if not arguments.score_only:
+        if not machine_path.exists():
+            say("measuring the machine")
+            measure_machine(quick=arguments.quick_machine).save(machine_path)
+        for group in groups:
+            folder = arguments.work / f"calibration-{group.name}"
+            if not folder.exists():
+                say(f"calibration run of {group.name}")
+                workload = load(group.workload, **group.settings)
+                run_workload(workload, Plan.parse(group.calibration), steps=20, profile_steps=5, output=folder)
+        measure_cases([case for group in groups for case in group.cases()], arguments.work)
+    results = read_results(arguments.work)
+    rows = score(groups, Machine.load(machine_path), arguments.work, results)
+    taken_s = None if arguments.score_only else time.monotonic() - started
+    write_report(arguments.output, rows, Machine.load(machine_path), taken_s)
+    say(f"wrote {arguments.output}")
+    return 0
+
+
+def measure_cases(cases: list[Case], work: Path) -> None:
+    """Measure every case that has no result yet, in random order so that drift does not follow a group."""
+    results = read_results(work)
+    best = min((result["best_probe"] for result in results.values()), default=[1e9, 1e9])
+    cases = [case for case in cases if case.name not in results]
+    random.Random(1).shuffle(cases)
+    for number, case in enumerate(cases, 1):
+        say(f"[{number}/{len(cases)}] {case.name}")
+        workload = load(case.workload, **case.settings)
+        ranks = launch(
+            "benchmarks.closed_loop.blocks",
+            {
+                "reference": workload.reference, "settings": dict(workload.settings), "plan": case.plan.to_dict(),
+                "best_probe": best, "block_s": 2.5,
+            },
+            world_size=case.plan.world_size,
+            threads=case.plan.threads_per_rank(usable_cores().usable),
+            what=f"measuring {case.name}",
+        )  # fmt: skip
+        best = ranks[0]["best_probe"]
+        results[case.name] = {"ranks": ranks, "best_probe": best}
+        (work / "results.json").write_text(json.dumps(results), encoding="utf-8")
+
+
+def read_results(work: Path) -> dict[str, Any]:
+    """What was measured so far, by case name."""
+    path = work / "results.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""One rank of a measured case: blocks of timed steps, each between two runs of a fixed probe.
+
+`python -m benchmarks.closed_loop.blocks SCRATCH`, started by `foretrace.profiler.launch`. Rank 0 runs the probe while the
+others wait, so that it tells how fast the machine is at that moment and nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import Any
+
+from foretrace.datasets.plan import Plan
+from foretrace.datasets.workloads import load
+from foretrace.profiler.rank import RankContext, rank_main
+
+TOLERANCE = 1.05
+REPEATS = 3
+
+
+class Probe:
+    """One GEMM and one copy of fixed size on one thread."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._a = torch.ones(384, 384)
+        self._source = torch.ones(1 << 22)
+
+    def __call__(self) -> tuple[float, float]:
+        """(GEMM seconds, copy seconds), medians of fifteen."""
+        import torch
+
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        gemm = self._median(lambda: torch.mm(self._a, self._a))
+        copy = self._median(self._source.clone)
+        torch.set_num_threads(threads)
+        return gemm, copy
+
+    @staticmethod
+    def _median(call: Any) -> float:
+        call()
+        durations = []
+        for _ in range(15):
+            before = time.perf_counter()
+            call()
+            durations.append(time.perf_counter() - before)
+        return median(durations)
+
+
+def measure(context: RankContext) -> None:
+    """Blocks of steps until two are quiet or `2 + REPEATS` were run; then one step whose tensors are counted."""
+    import torch
+
+    from foretrace.datasets.workloads.step import make_step
+    from foretrace.profiler.storage import StorageTracker
+
+    task = context.task
+    plan = Plan.from_dict(task["plan"])
+    torch.set_num_threads(context.threads)
+    context.init_process_group()
+    step = make_step(load(task["reference"], **task["settings"]), plan, rank=context.rank)
+    for _ in range(3):
+        step.run()
+    probe = Probe()
+    best = task["best_probe"]
+    count = _steps_per_block(context, step, task["block_s"])
+    blocks: list[dict[str, Any]] = []
+    quiet = 0
+    while len(blocks) < 2 + REPEATS and quiet < 2:
+        before = _probed(context, probe)
+        context.barrier()
+        seconds = []
+        for _ in range(count):
+            start = time.perf_counter()
+            step.run()
+            seconds.append(time.perf_counter() - start)
+        after = _probed(context, probe)
+        best = [min(now, *pair) for now, pair in zip(best, zip(before, after, strict=True), strict=True)]
+        off = max(value / limit for pair in (before, after) for value, limit in zip(pair, best, strict=True))
+        blocks.append({"before": before, "after": after, "off": off, "seconds": seconds})
+        quiet += off <= TOLERANCE
+    with StorageTracker(step.module, step.optimizer, resizable=plan.fsdp > 1) as tracker:
+        step.run()
+    context.result(blocks=blocks, best_probe=best, peak=tracker.peak())
+
+
+def _steps_per_block(context: RankContext, step: Any, block_s: float) -> int:
+    import torch
+    from torch import distributed
+
+    before = time.perf_counter()
+    step.run()
+    step.run()
+    each = (time.perf_counter() - before) / 2
+    count = torch.tensor([max(6, min(60, round(block_s / each)))])
+    if context.world_size > 1:
+        distributed.broadcast(count, 0)
+    return int(count.item())
+
+
+def _probed(context: RankContext, probe: Probe) -> list[float]:
+    """Rank 0's probe, known to all ranks, so that all judge the block alike."""
+    import torch
+    from torch import distributed
+
+    context.barrier()
+    values = torch.tensor(probe() if context.rank == 0 else (0.0, 0.0), dtype=torch.float64)
+    if context.world_size > 1:
+        distributed.broadcast(values, 0)
+    return values.tolist()
+
+
+if __name__ == "__main__":
+    rank_main(measure)
