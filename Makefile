@@ -28,7 +28,7 @@ demo: $(INSTALLED)
 	$(PYTHON) benchmarks/demo.py
 
 bench-closed-loop: $(INSTALLED)
-	$(PYTHON) benchmarks/closed_loop.py
+	$(PYTHON) -m benchmarks.closed_loop
 
 bench-overhead: $(INSTALLED)
 	$(PYTHON) benchmarks/overhead.py
