@@ -8,7 +8,9 @@ kernel (workspaces of oneDNN or MKL, gloo's own copies) are not tensors and not 
 
 from __future__ import annotations
 
+import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,8 +32,17 @@ class StorageTracker(TorchDispatchMode):
     it costs a look at every live storage per operator.
     """
 
-    def __init__(self, module: nn.Module, optimizer: torch.optim.Optimizer, *, resizable: bool = False) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        resizable: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         super().__init__()
+        self._clock = clock
+        self._times_s: list[float] = []  # when each event happened
         self._module = module
         self._optimizer = optimizer
         self._resizable = resizable
@@ -90,6 +101,19 @@ class StorageTracker(TorchDispatchMode):
             parts[self._categories[storage_id]] += delta
         return {"total": best, **parts}
 
+    def timeline(self) -> list[tuple[float, int]]:
+        """(seconds of the clock, bytes alive from then on), event by event."""
+        live = 0
+        points = []
+        for time_s, (_, delta) in zip(self._times_s, self._events, strict=False):
+            live += delta
+            points.append((time_s, live))
+        return points
+
+    def _note(self, storage_id: int, delta: int) -> None:
+        self._events.append((storage_id, delta))
+        self._times_s.append(self._clock())
+
     def _see(self, value: Any, category: str) -> int | None:
         """Count the storage of a tensor unless it is known; its id, or None for what has no storage of its own."""
         if not isinstance(value, torch.Tensor):
@@ -106,12 +130,12 @@ class StorageTracker(TorchDispatchMode):
         self._ids[address] = storage_id
         self._sizes[storage_id] = size
         self._categories.append(category)
-        self._events.append((storage_id, size))
+        self._note(storage_id, size)
         self._references[storage_id] = weakref.ref(storage, lambda _: self._end(address, storage_id))
         return storage_id
 
     def _end(self, address: int, storage_id: int) -> None:
-        self._events.append((storage_id, -self._sizes.pop(storage_id)))
+        self._note(storage_id, -self._sizes.pop(storage_id))
         self._ids.pop(address, None)
         self._references.pop(storage_id, None)
 
@@ -122,7 +146,7 @@ class StorageTracker(TorchDispatchMode):
                 continue
             size = storage.nbytes()
             if size != self._sizes[storage_id]:
-                self._events.append((storage_id, size - self._sizes[storage_id]))
+                self._note(storage_id, size - self._sizes[storage_id])
                 self._sizes[storage_id] = size
 
     def _mark_gradient(self, parameter: nn.Parameter) -> None:

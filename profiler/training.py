@@ -99,23 +99,29 @@ class _Run:
         self._process_peak_bytes = process_peak_bytes()
 
     def watched(self, steps: int, channels: list[str]) -> None:
-        """Steps inside the active window of the channels."""
-        try:
-            from .session import Session
-        except ModuleNotFoundError as error:
-            if not (error.name or "").endswith("profiler.session"):
-                raise
-            reason = "this version of foretrace has no channels for workload runs"
-            self.channels |= {name: {"status": None, "reason": reason} for name in channels if name != "memory"}
-            return
+        """Steps inside the active window of the channels; the storages are weighed in a step of their own."""
+        from .session import Session
+
         self._context.barrier()
-        with Session(self.writer, channels=channels) as session:
+        session = Session(
+            self.writer,
+            channels=[name for name in channels if name != "memory"],
+            wait=0,
+            warmup=0,
+            active=steps,
+            origin_s=self._origin_s,
+            record_steps=False,
+        )
+        try:
             for _ in range(steps):
                 start_s = time.perf_counter()
                 self._step.run()
                 end_s = time.perf_counter()
                 session.step()
                 self._record(start_s, end_s, profiled=True)
+        finally:
+            session.close(status=None)
+            self.channels |= session.channels
 
     def weighed(self, *, resizable: bool) -> None:
         """One more step, not timed, whose tensor storages are counted."""
