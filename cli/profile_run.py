@@ -17,7 +17,8 @@ TOP_OPS = 10
 
 
 @click.command(
-    "run", context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False, "max_content_width": 100}
+    "run",
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False, "max_content_width": 100},
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Run folder; default runs/SCRIPT-TIME.")
 @click.option("--wait", default=1, show_default=True, type=click.IntRange(min=0), help="Steps with nothing recorded.")
@@ -25,7 +26,9 @@ TOP_OPS = 10
 @click.option("--active", default=3, show_default=True, type=click.IntRange(min=1), help="Steps with channels on.")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(min=1), help="How often all of that.")
 @click.option(
-    "--step-every", type=click.IntRange(min=1), metavar="N",
+    "--step-every",
+    type=click.IntRange(min=1),
+    metavar="N",
     help="A step ends after N optimizer steps; by default when the optimizer that steps most rarely has stepped.",
 )
 @click.option("--ops/--no-ops", default=True, help="Operators with shapes and times.")
@@ -86,7 +89,9 @@ def _print(profile: Profile) -> None:
         spread = "" if profile.step_spread is None else f" ± {profile.step_spread:.1%}"
         rows.append(("median step", f"{terminal.duration(profile.step_time_s)}{spread} over {len(profile.step_times)}"))
     peak = profile.peak_memory_bytes
-    rows.append(("peak memory", terminal.size(peak) if peak is not None else f"not known: {profile.peak_memory_reason}"))
+    rows.append(
+        ("peak memory", terminal.size(peak) if peak is not None else f"not known: {profile.peak_memory_reason}")
+    )
     hook_s = (profile.manifest.get("overhead") or {}).get("hook_s_per_step")
     if hook_s is not None:
         rows.append(("our hooks", f"{terminal.duration(hook_s)} per step outside the active window"))
@@ -113,7 +118,16 @@ def _top_ops(profile: Profile) -> Any:
         dims = "×".join(str(size) for size in (one.b, one.m, one.n, one.k) if size)
         share = f"{one.total_s / whole:.1%}" if whole else "-"
         rows.append(
-            (one.name, one.phase, dims, one.dtype, one.count, f"{one.time_s * 1e6:.1f}", f"{one.total_s * 1e3:.3f}", share)
+            (
+                one.name,
+                one.phase,
+                dims,
+                one.dtype,
+                one.count,
+                f"{one.time_s * 1e6:.1f}",
+                f"{one.total_s * 1e3:.3f}",
+                share,
+            )
         )
     columns = ("op", "phase", "dims", "dtype", "calls/step", "us/call", "ms/step", "of op time")
     return terminal.table(columns, rows, title=f"top {len(rows)} of {len(ops)} ops")

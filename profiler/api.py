@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ..datasets.environment import environment
 from ..datasets.errors import RunError
@@ -25,7 +25,7 @@ R = TypeVar("R")
 CALL_RULE = "a step ends where the program calls step()"
 
 
-class profile:  # noqa: N801 - used as a verb, as torch.profiler.profile is
+class profile:
     """Records the steps inside of a `with` block into the run folder `output`.
 
         with foretrace.profiler.profile("runs/first") as p:
@@ -169,8 +169,6 @@ def launcher_start() -> tuple[int, float]:
 
     parent = psutil.Process(os.getppid())
     return parent.pid, parent.create_time()
-
-
 
 
 def _number(variable: str, default: int) -> int:

@@ -45,7 +45,8 @@ def loads(content: bytes, where: str) -> tuple[Any, int]:
         return json.loads(text, strict=False), repaired
     except json.JSONDecodeError as error:
         raise InputError(
-            f"{where}: line {error.lineno}, column {error.colno}: is damaged or cut short ({error.msg}); record it again"
+            f"{where}: line {error.lineno}, column {error.colno}: is damaged or cut short "
+            f"({error.msg}); record it again"
         ) from error
 
 

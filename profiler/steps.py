@@ -1,8 +1,8 @@
 """Where a training step ends in a script that was not changed: the optimizers tell.
 
-A step ends when the optimizer that steps most rarely has stepped. That is found without looking ahead: a step is over as
-soon as every optimizer that takes part has stepped at least once since the last one. With a critic stepped five times
-and a generator once, that is the generator's step.
+A step ends when the optimizer that steps most rarely has stepped. That is found without looking ahead: a step is over
+as soon as every optimizer that takes part has stepped at least once since the last one. With a critic stepped five
+times and a generator once, that is the generator's step.
 
 An optimizer that was made but has not stepped yet is waited for; one that does not step while another does so
 `PATIENCE` times is given up, and the steps in between are told afterwards from their noted times.
@@ -143,8 +143,8 @@ class StepFinder:
 class OptimizerWatch:
     """Patches torch's optimizers and gradient scalers so that they tell a `StepFinder`; `remove` ends it.
 
-    The step is told after torch's own wrapper has returned, so that nothing of the profiler's `Optimizer.step` region is
-    open when recording starts or stops there.
+    The step is told after torch's own wrapper has returned, so that nothing of the profiler's `Optimizer.step` region
+    is open when recording starts or stops there.
     """
 
     def __init__(self, finder: StepFinder, *, clock: Callable[[], float] = time.perf_counter) -> None:

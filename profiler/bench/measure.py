@@ -61,7 +61,7 @@ def measure_machine(
     device = str(facts.get("cpu_model") or "cpu")
     frame = pd.DataFrame(ops)
     source = f"foretrace profile machine, torch {facts.get('torch')}"
-    frame = frame.assign(phase=None, device=device, cache=None, rank=None, kernel=None, software=facts.get("torch"), source=source)
+    frame = frame.assign(phase=None, device=device, rank=None, kernel=None, software=facts.get("torch"), source=source)
     return Machine(
         name=name or str(facts.get("hostname") or device),
         facts={**facts, "usable_cores": cores},

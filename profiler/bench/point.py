@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +9,6 @@ from typing import Any
 import torch
 
 from ...datasets.ops import Op, TensorMeta, canonical, dtype_name
-
-# Inputs rotate over sets of this total size and outputs stay alive up to it, as weights and saved activations do
-# between two uses in a step: larger than the caches that a core has to itself, so that big operands come from memory.
-_RING_BYTES = 48 << 20
-_MOST_SETS = 24
 
 
 @dataclass(frozen=True)
@@ -41,25 +35,28 @@ class Point:
 
 
 class Prepared:
-    """A point with its operands in memory: `run()` calls it once, on the next set."""
+    """A point with its operands in memory: `run()` calls it once."""
 
     def __init__(self, point: Point) -> None:
         self._function = point.function()
         self._keywords = {k: v.make() if isinstance(v, Fresh) else v for k, v in point.keywords}
-        first = point.make()
-        size = sum(tensor.untyped_storage().nbytes() for tensor in _tensors(first))
-        sets = max(1, min(_MOST_SETS, _RING_BYTES // max(size, 1)))
-        self._sets = deque([first, *(point.make() for _ in range(sets - 1))])
-        outputs = self._function(*first, **self._keywords)
-        self.op = _op_of(point, first, self._keywords, self._function, outputs)
-        produced = sum(tensor.untyped_storage().nbytes() for tensor in _tensors([outputs]))
-        self._kept: deque[Any] = deque(maxlen=max(1, min(_MOST_SETS, _RING_BYTES // max(produced, 1))))
+        self._arguments = point.make()
+        self._kept = self._function(*self._arguments, **self._keywords)
+        self.op = _op_of(point, self._arguments, self._keywords, self._function, self._kept)
 
     def run(self) -> None:
-        """One call; its output lives on until as much as the ring holds has been produced after it."""
-        arguments = self._sets[0]
-        self._sets.rotate(-1)
-        self._kept.append(self._function(*arguments, **self._keywords))
+        """One call. Its output lives until the next one has been made, as an activation outlives its operator."""
+        self._kept = self._function(*self._arguments, **self._keywords)
+
+
+def operand_bytes(point: Point) -> int:
+    """Bytes of all operands of a point, without making them; 1 GiB when they cannot be made without computing."""
+    try:
+        with torch.device("meta"):
+            found = _tensors(point.make())
+    except (RuntimeError, NotImplementedError):
+        return 1 << 30
+    return sum(tensor.untyped_storage().nbytes() for tensor in found)
 
 
 def _op_of(point: Point, args: list[Any], keywords: dict[str, Any], function: Any, outputs: Any) -> Op:

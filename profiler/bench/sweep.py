@@ -1,28 +1,39 @@
-"""Sweep: time every point of a list in one context, in random order, between runs of a fixed probe.
+"""Sweep: time every point of a list in one context the way a training step would meet it.
 
-Points are shuffled so that a slow quarter of an hour does not fall on one family. A block of points whose probe is off
-the best is measured again at the end while the budget lasts; of the two measurements the one with the better probe
-counts. Several processes run the same point at the same time, started together, as data-parallel ranks would.
+In a step an operator runs once, after others that have pushed its operands, its code and Python's own state out of the
+core's caches; called again and again it takes half the time when it is small. So points are timed in blocks: a block
+holds a few dozen points of different families and like size and is a synthetic step, whose rounds call each point once
+in a new random order. A block whose probe is off the best is measured again at the end while the budget lasts; of two
+measurements the one with the better probe counts. Several processes run the same point at the same time, started
+together, as data-parallel ranks would.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import random
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import torch
 
 from ..rank import RankContext
-from .point import Point, Prepared
+from .heap import hold_memory
+from .point import Point, Prepared, operand_bytes
 from .points import points
 from .timing import Timing, repeat
+from .together import SpinBarrier, decided, largest
 
-_BLOCK = 32
+BLOCK_POINTS = 32
 PROBE_TOLERANCE = 1.10
 """A block whose probe takes longer than this times the best tenth of all probes is measured again."""
+LEAST_ROUNDS, LEAST_ROUNDS_LONG, MOST_ROUNDS = 5, 3, 15
+LONG_S = 0.02
+"""A call longer than this is long: three rounds will do."""
 
 
 class Probe:
@@ -41,93 +52,112 @@ class Probe:
         self._source.clone()
 
 
+@dataclass
+class Block:
+    """Points that are timed together; `index` are their places in the list of points."""
+
+    index: tuple[int, ...]
+    quality_s: float = math.inf
+    """The slower of the probes before and after its best measurement, over all ranks."""
+    rows: Sequence[dict[str, Any]] = ()
+
+
+def blocks_of(sizes: Sequence[int], *, seed: int = 0) -> list[Block]:
+    """Blocks of points of like size in bytes, in random order; within a block neighbours by size of any family."""
+    shuffled = random.Random(seed)
+    order = list(range(len(sizes)))
+    shuffled.shuffle(order)
+    order.sort(key=lambda index: sizes[index].bit_length())
+    blocks = [Block(tuple(order[start : start + BLOCK_POINTS])) for start in range(0, len(order), BLOCK_POINTS)]
+    shuffled.shuffle(blocks)
+    return blocks
+
+
+def rounds_of(time_s: float, *, point_s: float) -> int:
+    """How often a call of this length is timed when `point_s` may be spent on it."""
+    least = LEAST_ROUNDS_LONG if time_s > LONG_S else LEAST_ROUNDS
+    return max(least, min(MOST_ROUNDS, int(point_s / max(time_s, 1e-9))))
+
+
+def slow_blocks(blocks: Sequence[Block]) -> list[Block]:
+    """Blocks whose probe is off the median of the best tenth, worst first."""
+    best = sorted(block.quality_s for block in blocks)[: max(1, len(blocks) // 10)]
+    limit_s = median(best) * PROBE_TOLERANCE
+    return sorted((block for block in blocks if block.quality_s > limit_s), key=lambda block: -block.quality_s)
+
+
 def measure_points(context: RankContext) -> dict[str, Any]:
-    """Rows for the task's `threads` list; with several ranks each point runs on all at once and ranks' medians are
-    averaged by the parent."""
+    """Rows for each thread count of the task's `threads`; the parent merges those of several ranks."""
+    hold_memory()
     torch.manual_seed(0)
     task = context.task
     wanted = points(quick=task["quick"])
     if task.get("only"):
         wanted = [point for point in wanted if any(name in point.call for name in task["only"])]
-    order = list(range(len(wanted)))
-    random.Random(0).shuffle(order)
-    blocks = [order[start : start + _BLOCK] for start in range(0, len(order), _BLOCK)]
-    probe = Probe()
-    deadline = time.monotonic() + task["extra_s"]
-    measured: dict[int, tuple[float, list[dict[str, Any]]]] = {}
+    blocks = blocks_of([operand_bytes(point) for point in wanted])
+    barrier, probe = SpinBarrier(context), Probe()
     done = 0
 
-    def run(number: int) -> None:
+    def run(block: Block) -> None:
         nonlocal done
-        before = probe()
-        rows = [row for index in blocks[number] for row in _time_point(context, index, wanted[index])]
-        quality = _worst(context, max(before, probe()))
-        if number not in measured or quality < measured[number][0]:
-            measured[number] = (quality, rows)
-        done += len(blocks[number])
+        before_s = probe()
+        rows = _time_block(context, barrier, block, wanted)
+        (quality_s,) = largest(context, [max(before_s, probe())])
+        if quality_s < block.quality_s:
+            block.quality_s, block.rows = quality_s, rows
+        done += len(block.index)
         context.progress(done)
 
-    started = time.monotonic()
-    for number in range(len(blocks)):
-        run(number)
-    # What the first pass took does not count against the time for repeats.
-    deadline += time.monotonic() - started
+    for block in blocks:
+        run(block)
+    deadline = time.monotonic() + task["extra_s"]
     repeated = 0
-    for number in _slow_blocks({number: quality for number, (quality, _) in measured.items()}):
-        if not _agree(context, time.monotonic() < deadline):
+    for block in slow_blocks(blocks):
+        if not decided(context, time.monotonic() < deadline):
             break
-        run(number)
+        run(block)
         repeated += 1
-    rows = [row for _, (_, block) in sorted(measured.items()) for row in block]
-    return {"rows": rows, "blocks": len(blocks), "repeated": repeated}
+    rows = [row for block in blocks for row in block.rows]
+    return {"rows": rows, "blocks": len(blocks), "repeated": repeated, "noisy": len(slow_blocks(blocks))}
 
 
-def _slow_blocks(quality: dict[int, float]) -> list[int]:
-    best = sorted(quality.values())[: max(1, len(quality) // 10)]
-    limit = median(best) * PROBE_TOLERANCE
-    return sorted((n for n, value in quality.items() if value > limit), key=lambda n: -quality[n])
-
-
-def _worst(context: RankContext, quality: float) -> float:
-    """The slowest rank's probe, so that all ranks judge a block alike."""
-    if context.world_size == 1:
-        return quality
-    from torch import distributed
-
-    value = torch.tensor([quality], dtype=torch.float64)
-    distributed.all_reduce(value, op=distributed.ReduceOp.MAX)
-    return float(value.item())
-
-
-def _agree(context: RankContext, wish: bool) -> bool:
-    """Rank 0's wish, so that all ranks go on or stop together."""
-    if context.world_size == 1:
-        return wish
-    from torch import distributed
-
-    flag = torch.tensor([int(wish)])
-    distributed.broadcast(flag, 0)
-    return bool(flag.item())
-
-
-def _time_point(context: RankContext, index: int, point: Point) -> list[dict[str, Any]]:
-    prepared = Prepared(point)
-    op = prepared.op
+def _time_block(context: RankContext, barrier: SpinBarrier, block: Block, points: Sequence[Point]) -> list[dict[str, Any]]:
+    prepared = [Prepared(points[index]) for index in block.index]
+    shuffled = random.Random(block.index[0])
     rows = []
     for threads in context.task["threads"]:
         torch.set_num_threads(threads)
-        context.barrier()
-        timing = Timing.of(repeat(prepared.run, budget_s=context.task["point_s"]))
-        rows.append(
-            {
-                "point": index, "op": op.op, "name": op.name, "direction": op.direction, "dtype": op.dtype,
-                "b": op.b, "m": op.m, "n": op.n, "k": op.k, "shape": json.dumps(dict(op.shape), sort_keys=True),
-                "flops": op.flops, "bytes_read": op.bytes_read, "bytes_written": op.bytes_written,
-                "threads": threads, "processes": context.world_size, "time_s": timing.time_s,
-                "spread": timing.spread, "count": timing.count,
-            }
-        )  # fmt: skip
+        durations: list[list[float]] = [[] for _ in prepared]
+
+        def one_round(chosen: list[int], durations: list[list[float]] = durations) -> None:
+            shuffled.shuffle(chosen)
+            for number in chosen:
+                run = prepared[number].run
+                barrier.wait()
+                before = time.perf_counter()
+                run()
+                durations[number].append(time.perf_counter() - before)
+
+        everything = list(range(len(prepared)))
+        one_round(everything)  # warms up what is made on first use; not counted
+        one_round(everything)
+        first_s = largest(context, [of_point[-1] for of_point in durations])
+        rounds = [rounds_of(time_s, point_s=context.task["point_s"]) for time_s in first_s]
+        for number in range(1, max(rounds)):
+            one_round([point for point in everything if rounds[point] > number])
+        for place, index in enumerate(block.index):
+            rows.append(_row(context, index, prepared[place].op, threads, Timing.of(durations[place][1:])))
     return rows
+
+
+def _row(context: RankContext, index: int, op: Any, threads: int, timing: Timing) -> dict[str, Any]:
+    return {
+        "point": index, "op": op.op, "name": op.name, "direction": op.direction, "dtype": op.dtype,
+        "b": op.b, "m": op.m, "n": op.n, "k": op.k, "shape": json.dumps(dict(op.shape), sort_keys=True),
+        "flops": op.flops, "bytes_read": op.bytes_read, "bytes_written": op.bytes_written,
+        "threads": threads, "processes": context.world_size, "cache": "cold", "time_s": timing.time_s,
+        "spread": timing.spread, "count": timing.count,
+    }  # fmt: skip
 
 
 def merge(per_rank: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -135,6 +165,7 @@ def merge(per_rank: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     merged = []
     for rows in zip(*per_rank, strict=True):
         row = dict(rows[0])
+        assert all(other["point"] == row["point"] for other in rows), "ranks measured in different orders"
         del row["point"]
         row["time_s"] = sum(other["time_s"] for other in rows) / len(rows)
         row["spread"] = max(other["spread"] for other in rows)

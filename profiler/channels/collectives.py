@@ -128,8 +128,8 @@ class CollectivesChannel:
         found: dict[str, Any] = {"calls": self._seen}
         if self._unknown_group:
             found["problem"] = (
-                f"{self._unknown_group} of {self._seen} calls have no known group size (gloo does not tell the group and "
-                "this rank is in groups of several sizes); they are events without a row"
+                f"{self._unknown_group} of {self._seen} calls have no known group size (gloo does not tell the group "
+                "and this rank is in groups of several sizes); they are events without a row"
             )
         return found
 
@@ -177,7 +177,13 @@ def read(event: RawEvent, told: tuple[str, int] | None, group_sizes: Sequence[in
             ranks = full // elements
         elements = elements * ranks if ranks else max(full, elements)
     size_bytes = 0 if kind == "barrier" else elements * DTYPE_BYTES.get(dtype or "fp32", 4)
-    return {"kind": kind, "bytes": size_bytes, "ranks": 2 if kind == "send_recv" else ranks, "backend": "gloo", "dtype": dtype}
+    return {
+        "kind": kind,
+        "bytes": size_bytes,
+        "ranks": 2 if kind == "send_recv" else ranks,
+        "backend": "gloo",
+        "dtype": dtype,
+    }
 
 
 def _nccl(event: RawEvent) -> dict[str, Any] | None:

@@ -28,7 +28,7 @@ class RawEvent:
     thread: int
     scope: int = FUNCTION_SCOPE
     identity: int = 0
-    """Record function id: the key into the execution trace. 0 when it has none."""
+    """Our number of the event, unique in a recording; 0 when it has none. The execution trace is joined by it."""
     shapes: Sequence[Any] = ()
     dtypes: Sequence[str] = ()
     strides: Sequence[Any] = ()

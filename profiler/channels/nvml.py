@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-FIELDS = {"power_mw": ("power", "W", 1e-3), "energy_mj": ("energy", "J", 1e-3), "utilization_pct": ("utilization", "%", 1.0)}
+FIELDS = {
+    "power_mw": ("power", "W", 1e-3),
+    "energy_mj": ("energy", "J", 1e-3),
+    "utilization_pct": ("utilization", "%", 1.0),
+}
 """NVML's answer -> (name of the sample, unit, factor)."""
 
 REASONS = {
@@ -60,7 +64,9 @@ class LiveNvml:
             raise NvmlError("nvidia-ml-py is not installed") from None
         self._nvml = pynvml
         self._call(pynvml.nvmlInit)
-        self._handles = [self._call(pynvml.nvmlDeviceGetHandleByIndex, n) for n in range(self._call(pynvml.nvmlDeviceGetCount))]
+        self._handles = [
+            self._call(pynvml.nvmlDeviceGetHandleByIndex, n) for n in range(self._call(pynvml.nvmlDeviceGetCount))
+        ]
 
     def uuids(self) -> list[str]:
         """`GPU-...`, by driver index."""

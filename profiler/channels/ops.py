@@ -2,7 +2,8 @@
 
 Of the events that contain each other on a thread, the outermost one that is an op of the canonical set is the row, with
 its inclusive time; what lies inside is part of it and not counted again. The time of a composite operator around it
-counts as host time only. From an op's time is taken what recording the events inside of it cost, as measured at warm-up.
+counts as host time only. From an op's time is taken what recording the events inside of it cost, as measured at
+warm-up.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from ...datasets.ops import Op, is_known
 from ...datasets.schemas import op_row
 from .channel import Rows, StepWindow
-from .events import USER_SCOPE, Nesting, nest
+from .events import USER_SCOPE, Nesting, RawEvent, nest
 from .identity import Identities, is_composite, is_operator
 from .recording import Recording
 
@@ -61,7 +62,9 @@ class OpsChannel:
         self._identities = Identities()
         self._rows: dict[tuple[Op, str, str], int] = {}
         self._table: list[_Row] = []
-        self._host: dict[str, list[tuple[float, int, int]]] = defaultdict(list)  # phase -> (seconds, ops, views) by step
+        self._host: dict[str, list[tuple[float, int, int]]] = defaultdict(
+            list
+        )  # by phase and step: (seconds, ops, views)
         self._steps = 0
         self._outside = 0
         self._unnamed = 0
@@ -114,7 +117,6 @@ class OpsChannel:
     def take(self, nesting: Nesting, steps: Sequence[StepWindow]) -> list[Taken]:
         """The calls that are rows, in the order of the events; calls outside of all steps are only counted."""
         windows = _Windows(steps)
-        event_s = self._recording.event_s or 0.0
         children: dict[int, list[int]] = defaultdict(list)
         for index, parent in enumerate(nesting.parents):
             if parent is not None:
@@ -139,13 +141,22 @@ class OpsChannel:
                 self._outside += 1
                 continue
             on_device_s = device_s.get(index)
-            inclusive_s = event.duration_ns / 1e9
-            time_s = on_device_s if on_device_s is not None else max(0.0, inclusive_s - event_s * nesting.descendants[index])
+            time_s = on_device_s if on_device_s is not None else self._without_events(event, nesting.descendants[index])
             device = "cpu" if on_device_s is None else "cuda"
             taken.append(
-                Taken(index, step, phases[index], time_s, event.thread, event.start_ns / 1e9, event.end_ns / 1e9, device)
+                Taken(
+                    index, step, phases[index], time_s, event.thread, event.start_ns / 1e9, event.end_ns / 1e9, device
+                )
             )
         return taken
+
+    def _without_events(self, event: RawEvent, inside: int) -> float:
+        """Seconds of an event without what recording the events inside of it cost.
+
+        Never less than its share if all of them were of one length: the cost is a mean, and some are cheaper.
+        """
+        inclusive_s = event.duration_ns / 1e9
+        return max(inclusive_s / (inside + 1), inclusive_s - inside * (self._recording.event_s or 0.0))
 
     def last_rows(self) -> Rows:
         """Op rows and host rows over all windows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,7 @@ def energy_of(samples: Sequence[Sample], name: str, wrap_j: float | None = None)
     if len(power) > 1:
         joules = sum(
             ((first.value or 0.0) + (second.value or 0.0)) / 2 * (second.time_s - first.time_s)
-            for first, second in zip(power, power[1:], strict=False)
+            for first, second in pairwise(power)
         )
         return {"energy_j": joules, "seconds_s": power[-1].time_s - power[0].time_s, "from": "integrated power samples"}
     return {"energy_j": None, "seconds_s": None, "from": None, "reason": "fewer than two samples of power or energy"}

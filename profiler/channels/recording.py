@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ...datasets.errors import InputError
+from ..repair import read_trace
 from .events import RawEvent
 from .execution_trace import Node, read_execution_trace
 
@@ -38,7 +39,7 @@ class Recording:
         """What recording one event costs, measured at warm-up; None before."""
         self.events: list[RawEvent] = []
         self.nodes: dict[int, Node] = {}
-        """By record function id; of the described step only."""
+        """By identity of the event; of the described step only."""
         self.repaired_names = 0
         self.problem: str | None = None
         """Why there are no events or no nodes; None when all went well."""
@@ -145,28 +146,41 @@ class Recording:
                 profiler.stop()
                 if self._observer is not None:
                     self._observer.unregister_callback()  # writes the end of the file
-            self._collect(profiler.profiler.kineto_results)
+            self._collect(profiler)
         except RuntimeError as error:
             self.problem = f"torch.profiler cannot stop: {_first_line(error)}"
         finally:
             self._drop_observer()
 
-    def _collect(self, results: Any) -> None:
-        # Every start counts record function ids anew; a base keeps the two halves of a window apart.
+    def _collect(self, profiler: Any) -> None:
+        # Every start counts ids anew; a base keeps the two halves of a window apart.
         base = self._identity_base
         if self._observer is not None and self._folder is not None:
             try:
-                nodes, repaired = read_execution_trace(Path(self._folder.name) / "trace.json")
-                self.nodes |= {base + identity: node for identity, node in nodes.items()}
-                self.repaired_names += repaired
+                self.nodes |= self._joined(profiler, Path(self._folder.name), base)
             except InputError as error:
-                # torch says nothing when it cannot write this file.
-                self.problem = f"the execution trace cannot be read: {str(error).partition(': ')[2]}"
-        for event in results.events():
+                self.problem = f"the execution trace cannot be joined: {str(error).partition(': ')[2]}"
+        for event in profiler.profiler.kineto_results.events():
             raw = self._raw(event, base)
             if raw is not None:
                 self.events.append(raw)
                 self._identity_base = max(self._identity_base, raw.identity)
+
+    def _joined(self, profiler: Any, folder: Path, base: int) -> dict[int, Node]:
+        """By our identity of an event: its node. The record function id stands in Kineto's file only."""
+        nodes, repaired = read_execution_trace(folder / "trace.json")
+        self.repaired_names += repaired
+        exported = folder / "kineto.json"
+        profiler.export_chrome_trace(str(exported))
+        # torch says nothing when it cannot write this file; reading it does.
+        trace, _ = read_trace(exported)
+        found = {}
+        for event in trace.get("traceEvents") or []:
+            arguments = event.get("args") or {}
+            identity, record = arguments.get("External id"), arguments.get("Record function id")
+            if identity and record in nodes:
+                found[base + identity] = nodes[record]
+        return found
 
     def _raw(self, event: Any, base: int) -> RawEvent | None:
         start_ns = event.start_ns() + self._offset_ns
@@ -181,7 +195,8 @@ class Recording:
                 launched_by=base + linked if linked > 0 else 0,
             )  # fmt: skip
         identity = event.correlation_id()
-        raw = RawEvent(name, start_ns, end_ns, event.start_thread_id(), event.scope(), base + identity if identity else 0)
+        identity = base + identity if identity else 0
+        raw = RawEvent(name, start_ns, end_ns, event.start_thread_id(), event.scope(), identity)
         if "::" in name or ":" in name or name == "record_param_comms":
             raw.shapes, raw.dtypes = event.structured_input_shapes(), event.dtypes()
             raw.strides, raw.concrete = event.structured_input_strides(), event.concrete_inputs()
