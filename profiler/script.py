@@ -249,9 +249,9 @@ def _finish(writer: RunWriter, script_code: int, interrupted: bool) -> ScriptRun
                 else f"the script ended before a step was full ({_optimizer_steps(profile)} optimizer steps); "
                 "use a smaller --step-every"
             )
-    elif not script_code and not recorded:
+    elif not script_code and (not recorded or (profile is not None and profile.status == "incomplete")):
         code = 1
-        messages.append(f"the recording was not finished; {_count(steps)} can be read")
+        messages.append(f"the script ended well, but its recording is incomplete; {_count(steps)} can be read")
     elif interrupted and script_code:
         fields["status"] = "interrupted"
     elif script_code > 0 and profile is not None and profile.status == "complete":

@@ -67,6 +67,8 @@ class Session:
         self.window_cost_s = 0.0
         """Seconds spent on starting, stopping and reading the channels, all of it between steps."""
         self.closed = False
+        self.incomplete = False
+        """The disk refused something."""
         self._clock = clock
         self._origin_s = origin_s if origin_s is not None else clock()
         self._record_steps = record_steps
@@ -158,6 +160,7 @@ class Session:
             if status is None:
                 self.writer.manifest(**facts, **fields)
             else:
+                status = "incomplete" if self.incomplete and status == "complete" else status
                 self.writer.close(status, **facts, **fields)
         except ForetraceError as error:
             self.warn(str(error))
@@ -305,7 +308,7 @@ class Session:
                 }
             )  # fmt: skip
         except ForetraceError as error:
-            self._broken = True
+            self._broken = self.incomplete = True
             self.warn(f"{error}; later steps are not recorded")
 
     def _write_rows(self, rows: dict[str, list[dict[str, Any]]]) -> None:
@@ -314,6 +317,7 @@ class Session:
                 try:
                     self.writer.write(table, found)
                 except ForetraceError as error:
+                    self.incomplete = True
                     self.warn(str(error))
 
     def _guarded(self, action: Callable[[], None]) -> None:

@@ -25,6 +25,10 @@ class Point:
     call: str
     make: Callable[[], list[Any]]
     keywords: tuple[tuple[str, Any], ...] = ()
+    recent: str = "first"
+    """Which operands the operator before it in a step has just written or read: `first` (of at least two dims, or the
+    only one: the activation or the gradient that arrives), `all` (later operators of an optimizer) or `none`
+    (weights, states and saved values)."""
 
     def function(self) -> Any:
         """The operator itself. Raises AttributeError when this torch build has none of that name."""
@@ -41,12 +45,27 @@ class Prepared:
         self._function = point.function()
         self._keywords = {k: v.make() if isinstance(v, Fresh) else v for k, v in point.keywords}
         self._arguments = point.make()
+        operands = _tensors(self._arguments)
+        if point.recent == "first":
+            operands = [next((tensor for tensor in operands if tensor.dim() >= 2), operands[0])] if operands else []
+        # A view of all stored elements in the order of memory: what it is read through must not matter.
+        self._recent = [_stored(tensor) for tensor in operands if tensor.is_floating_point()] if point.recent != "none" else []
         self._kept = self._function(*self._arguments, **self._keywords)
         self.op = _op_of(point, self._arguments, self._keywords, self._function, self._kept)
+
+    def touch(self) -> None:
+        """Read what the operator before this one would have left in the caches."""
+        for tensor in self._recent:
+            torch.sum(tensor)
 
     def run(self) -> None:
         """One call. Its output lives until the next one has been made, as an activation outlives its operator."""
         self._kept = self._function(*self._arguments, **self._keywords)
+
+
+def _stored(tensor: torch.Tensor) -> torch.Tensor:
+    storage = tensor.untyped_storage()
+    return torch.empty(0, dtype=torch.float32).set_(storage, 0, (storage.nbytes() // 4,))  # type: ignore[call-overload]
 
 
 def operand_bytes(point: Point) -> int:

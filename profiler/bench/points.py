@@ -208,6 +208,7 @@ def _losses(quick: bool) -> Iterator[Point]:
         yield Point(
             "aten.nll_loss_backward.default",
             lambda x=x, y=labels, m=m: [torch.tensor(1.0), x(), y(), None, 1, -100, torch.tensor(float(m))],
+            recent="none",
         )
     for m in (64, 1024, 16384):
         y = lambda m=m: torch.rand(m, 1)  # noqa: E731
@@ -217,7 +218,7 @@ def _losses(quick: bool) -> Iterator[Point]:
 def _embeddings(quick: bool) -> Iterator[Point]:
     for tokens, width, table in [(16, 32, 100), (256, 64, 1000), (1024, 256, 4096), (512, 512, 8192), (2048, 256, 4096), (1024, 64, 5000), (256, 64, 50000), (4096, 16, 20000), (1024, 128, 20000), (4096, 256, 4096)]:
         indices = lambda t=tokens, r=table: torch.randint(0, r, (t,))  # noqa: E731
-        yield Point("aten.embedding.default", lambda i=indices, w=width, r=table: [_rand(r, w), i()])
+        yield Point("aten.embedding.default", lambda i=indices, w=width, r=table: [_rand(r, w), i()], recent="none")
         yield Point(
             "aten.embedding_dense_backward.default",
             lambda i=indices, w=width, r=table, t=tokens: [_rand(t, w), i(), r, -1, False],
@@ -270,13 +271,13 @@ def _optimizers(quick: bool) -> Iterator[Point]:
     # The single-tensor AdamW, Adam and SGD of torch on a CPU are these, on parameter-sized tensors.
     for elements in _sizes(quick, most=1 << 22):
         flat = lambda e=elements: torch.rand(*_shape(e)) + 0.1  # noqa: E731
-        yield Point("aten.mul_.Tensor", lambda f=flat: [f(), 0.999999])
-        yield Point("aten.lerp_.Scalar", lambda f=flat: [f(), f(), 0.1])
-        yield Point("aten.addcmul_.default", lambda f=flat: [f(), f(), f()], (("value", 1e-9),))
+        yield Point("aten.mul_.Tensor", lambda f=flat: [f(), 0.999999], recent="none")
+        yield Point("aten.lerp_.Scalar", lambda f=flat: [f(), f(), 0.1], recent="none")
+        yield Point("aten.addcmul_.default", lambda f=flat: [f(), f(), f()], (("value", 1e-9),), recent="all")
         yield Point("aten.sqrt.default", lambda f=flat: [f()])
         yield Point("aten.div.Tensor", lambda f=flat: [f(), 0.9])
         yield Point("aten.add_.Tensor", lambda f=flat: [f(), 1e-8])
-        yield Point("aten.addcdiv_.default", lambda f=flat: [f(), f(), f()], (("value", -1e-9),))
+        yield Point("aten.addcdiv_.default", lambda f=flat: [f(), f(), f()], (("value", -1e-9),), recent="all")
     scalar = lambda: torch.tensor(1.0)  # noqa: E731
     yield Point("aten.add_.Tensor", lambda: [scalar(), 1])
     for elements in (1 << 10, 1 << 16, 1 << 20, 1 << 22):

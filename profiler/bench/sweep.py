@@ -118,7 +118,7 @@ def measure_points(context: RankContext) -> dict[str, Any]:
         run(block)
         repeated += 1
     rows = [row for block in blocks for row in block.rows]
-    return {"rows": rows, "blocks": len(blocks), "repeated": repeated, "noisy": len(slow_blocks(blocks))}
+    return {"rows": rows, "blocks": len(blocks), "repeated": repeated, "noisy": len(slow_blocks(blocks)), "probe_s": sorted(b.quality_s for b in blocks)}
 
 
 def _time_block(context: RankContext, barrier: SpinBarrier, block: Block, points: Sequence[Point]) -> list[dict[str, Any]]:
@@ -133,6 +133,7 @@ def _time_block(context: RankContext, barrier: SpinBarrier, block: Block, points
             shuffled.shuffle(chosen)
             for number in chosen:
                 run = prepared[number].run
+                prepared[number].touch()
                 barrier.wait()
                 before = time.perf_counter()
                 run()
