@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 @click.command("machine")
 @click.option("--quick", is_flag=True, help="Fewer shapes and repetitions: two to three minutes instead of fifteen.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Device file; default: the one that 'this' means.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Device file; default: the one that 'this' means.",
+)
 @click.option("--name", help="Name of the machine in predictions; default: its host name.")
 @click.option("--force", is_flag=True, help="Overwrite a device file named with -o.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -63,7 +68,12 @@ def _print(facts: dict[str, Any]) -> None:
     for key, value in facts["peaks"].items():
         what, _, where = key.partition("_per_s_")
         unit = "GFLOP/s" if what.endswith("flops") else "GB/s"
-        rows.append((f"{what.removesuffix('_flops').removesuffix('_bytes').replace('_', ' ')}, {where.replace('_', ' ')}", f"{value / 1e9:.1f} {unit}"))
+        rows.append(
+            (
+                f"{what.removesuffix('_flops').removesuffix('_bytes').replace('_', ' ')}, {where.replace('_', ' ')}",
+                f"{value / 1e9:.1f} {unit}",
+            )
+        )
     for phase, value in facts["host_time_per_op_s"].items():
         rows.append((f"host time per op, {phase}", terminal.duration(value)))
     rows.append(("all-reduce of 2 ranks, latency", terminal.duration(facts["all_reduce_latency_s"])))

@@ -129,7 +129,13 @@ def _isolated_row() -> dict[str, Any]:
     a, b = torch.ones(4, 4), torch.ones(4, 4)
     timings = [
         Timing.of(repeat(call, budget_s=0.02)).time_s
-        for call in (lambda: torch.mm(a, b), lambda: torch.add(a, b), lambda: torch.relu(a), lambda: a.clone(), lambda: a.mul_(1.0))
+        for call in (
+            lambda: torch.mm(a, b),
+            lambda: torch.add(a, b),
+            lambda: torch.relu(a),
+            lambda: a.clone(),
+            lambda: a.mul_(1.0),
+        )
     ]
     return {
         "kind": "isolated", "workload": None, "phase": None, "ops": 1, "views": 0, "time_s": median(timings),
@@ -168,7 +174,11 @@ def measure_wrappers(context: RankContext) -> dict[str, Any]:
     for name in both:
         facts = _step_facts(tiny(name), Plan(fsdp=2), context)
         units = facts["blocks"] + 1
-        spent = facts["ops"] * per_op[name] + facts["gathers"] * latency_s["all_gather"] + facts["scatters"] * latency_s["reduce_scatter"]
+        spent = (
+            facts["ops"] * per_op[name]
+            + facts["gathers"] * latency_s["all_gather"]
+            + facts["scatters"] * latency_s["reduce_scatter"]
+        )
         fsdp.append((facts["time_s"] - spent) / units)
     row("fsdp_unit", fsdp, "step under FSDP2 less its ops at the plain rate less collectives, per unit")
 
@@ -193,7 +203,11 @@ def measure_wrappers(context: RankContext) -> dict[str, Any]:
         # Two stages of half the work each: (m + 1) of m micro-batches' halves, and a message each way at the turn.
         ideal_s = accumulated["time_s"] / 2 * (micro + 1) / micro + 2 * latency_s["send_recv"]
         actions.append((piped["time_s"] - ideal_s) / (2 * (micro + 1)))
-    row("pipeline_action", actions, "two-stage GPipe step less (m + 1)/2m of the plain step less two messages, per action")
+    row(
+        "pipeline_action",
+        actions,
+        "two-stage GPipe step less (m + 1)/2m of the plain step less two messages, per action",
+    )
     return {"rows": rows}
 
 

@@ -27,8 +27,8 @@ class Point:
     keywords: tuple[tuple[str, Any], ...] = ()
     recent: str = "first"
     """Which operands the operator before it in a step has just written or read: `first` (of at least two dims, or the
-    only one: the activation or the gradient that arrives), `all` (later operators of an optimizer) or `none`
-    (weights, states and saved values)."""
+    only one: the activation or the gradient that arrives), `all`, or `none` (weights and
+    saved values)."""
 
     def function(self) -> Any:
         """The operator itself. Raises AttributeError when this torch build has none of that name."""
@@ -48,10 +48,13 @@ class Prepared:
         operands = _tensors(self._arguments)
         if point.recent == "first":
             operands = [next((tensor for tensor in operands if tensor.dim() >= 2), operands[0])] if operands else []
-        # A view of all stored elements in the order of memory: what it is read through must not matter.
-        self._recent = [_stored(tensor) for tensor in operands if tensor.is_floating_point()] if point.recent != "none" else []
+        elif point.recent == "none":
+            operands = []
+        self._recent = [_stored(tensor) for tensor in operands if tensor.is_floating_point()]
         self._kept = self._function(*self._arguments, **self._keywords)
-        self.op = _op_of(point, self._arguments, self._keywords, self._function, self._kept)
+        op = op_of(self._function, self._arguments, self._keywords, self._kept)
+        assert op is not None, f"{point.call} is composite; sweep its parts"
+        self.op = op
 
     def touch(self) -> None:
         """Read what the operator before this one would have left in the caches."""
@@ -64,6 +67,7 @@ class Prepared:
 
 
 def _stored(tensor: torch.Tensor) -> torch.Tensor:
+    """All stored elements in the order of memory, whatever view of them `tensor` is."""
     storage = tensor.untyped_storage()
     return torch.empty(0, dtype=torch.float32).set_(storage, 0, (storage.nbytes() // 4,))  # type: ignore[call-overload]
 
@@ -78,7 +82,11 @@ def operand_bytes(point: Point) -> int:
     return sum(tensor.untyped_storage().nbytes() for tensor in found)
 
 
-def _op_of(point: Point, args: list[Any], keywords: dict[str, Any], function: Any, outputs: Any) -> Op:
+def op_of(function: Any, args: Any, keywords: dict[str, Any], outputs: Any) -> Op | None:
+    """The `Op` of one call of an operator overload; None for a composite one and for what is no tensor work."""
+    namespace, _, name = function._schema.name.partition("::")
+    if namespace not in ("aten", "fsdp"):
+        return None
     full: list[Any] = []
     for position, argument in enumerate(function._schema.arguments):
         if position < len(args):
@@ -88,10 +96,7 @@ def _op_of(point: Point, args: list[Any], keywords: dict[str, Any], function: An
         else:
             value = argument.default_value if argument.has_default_value() else None
         full.append(_plain(value))
-    namespace, name, _ = point.call.split(".")
-    op = canonical(f"{namespace}.{name}", full, [meta(tensor) for tensor in _tensors([outputs])])
-    assert op is not None, f"{point.call} is composite; sweep its parts"
-    return op
+    return canonical(f"{namespace}.{name}", full, [meta(tensor) for tensor in _tensors([outputs])])
 
 
 def meta(tensor: torch.Tensor) -> TensorMeta:

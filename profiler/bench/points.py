@@ -60,14 +60,20 @@ _FULL_GEMMS = [
 ]
 
 
+# Without bf16 units the three layouts differ by a factor of up to six, so that each shape is measured in all.
+_QUICK_BF16_GEMMS = [
+    (16, 16, 16), (64, 64, 64), (16, 256, 256), (128, 128, 128), (512, 64, 64), (512, 256, 64), (512, 64, 256),
+    (256, 256, 128), (2048, 64, 64), (1024, 128, 128), (64, 512, 512), (256, 10, 64),
+]  # fmt: skip
+
+
 def _gemms(dtype: torch.dtype, quick: bool) -> Iterator[Point]:
-    shapes = [s for s in (_QUICK_GEMMS if quick else _QUICK_GEMMS + _FULL_GEMMS) if prod(s) <= _MOST_MACS[dtype]]
-    if dtype is BF16 and quick:
-        shapes = shapes[::2]
+    shapes = _QUICK_GEMMS if dtype is FP32 else _QUICK_BF16_GEMMS
+    shapes = [s for s in (shapes if quick else shapes + _FULL_GEMMS) if prod(s) <= _MOST_MACS[dtype]]
     for index, (m, n, k) in enumerate(shapes):
-        # The three GEMMs of one linear layer: y = x W' + b, dx = dy W, dW = dy' x. They differ little, so that a quick
-        # sweep takes them in turn.
-        for role in ((index % 3,) if quick else range(3)):
+        # The three GEMMs of one linear layer: y = x W' + b, dx = dy W, dW = dy' x. In fp32 they differ little, so that
+        # a quick sweep takes them in turn.
+        for role in (index % 3,) if quick and dtype is FP32 else range(3):
             yield _linear(role, m, n, k, dtype)
     yield from _batched(dtype)
 
@@ -75,7 +81,8 @@ def _gemms(dtype: torch.dtype, quick: bool) -> Iterator[Point]:
 def _linear(role: int, m: int, n: int, k: int, dtype: torch.dtype) -> Point:
     if role == 0:
         return Point(
-            "aten.addmm.default", lambda: [_rand(n, dtype=dtype), _rand(m, k, dtype=dtype), _rand(n, k, dtype=dtype).t()]
+            "aten.addmm.default",
+            lambda: [_rand(n, dtype=dtype), _rand(m, k, dtype=dtype), _rand(n, k, dtype=dtype).t()],
         )
     if role == 1:
         return Point("aten.mm.default", lambda: [_rand(m, n, dtype=dtype), _rand(n, k, dtype=dtype)])
@@ -83,11 +90,29 @@ def _linear(role: int, m: int, n: int, k: int, dtype: torch.dtype) -> Point:
 
 
 def _batched(dtype: torch.dtype) -> Iterator[Point]:
-    batched = [(8, 8, 8, 8), (64, 64, 64, 32), (32, 128, 128, 64), (256, 9, 9, 64), (1024, 9, 9, 64), (1024, 9, 64, 9), (16, 256, 256, 64), (64, 27, 27, 16), (4096, 27, 27, 16)]
+    batched = [
+        (8, 8, 8, 8),
+        (64, 64, 64, 32),
+        (32, 128, 128, 64),
+        (256, 9, 9, 64),
+        (1024, 9, 9, 64),
+        (1024, 9, 64, 9),
+        (16, 256, 256, 64),
+        (64, 27, 27, 16),
+        (4096, 27, 27, 16),
+    ]
     for b, m, n, k in batched if dtype is FP32 else batched[:3]:
-        yield Point("aten.bmm.default", lambda b=b, m=m, n=n, k=k: [_rand(b, m, k, dtype=dtype), _rand(b, n, k, dtype=dtype).transpose(1, 2)])
-        yield Point("aten.bmm.default", lambda b=b, m=m, n=n, k=k: [_rand(b, m, k, dtype=dtype), _rand(b, k, n, dtype=dtype)])
-        yield Point("aten.bmm.default", lambda b=b, m=m, n=n, k=k: [_rand(b, k, m, dtype=dtype).transpose(1, 2), _rand(b, k, n, dtype=dtype)])
+        yield Point(
+            "aten.bmm.default",
+            lambda b=b, m=m, n=n, k=k: [_rand(b, m, k, dtype=dtype), _rand(b, n, k, dtype=dtype).transpose(1, 2)],
+        )
+        yield Point(
+            "aten.bmm.default", lambda b=b, m=m, n=n, k=k: [_rand(b, m, k, dtype=dtype), _rand(b, k, n, dtype=dtype)]
+        )
+        yield Point(
+            "aten.bmm.default",
+            lambda b=b, m=m, n=n, k=k: [_rand(b, k, m, dtype=dtype).transpose(1, 2), _rand(b, k, n, dtype=dtype)],
+        )
 
 
 # -- attention ------------------------------------------------------------------------------------------------------------
@@ -133,20 +158,42 @@ def _convolutions(dtype: torch.dtype, quick: bool) -> Iterator[Point]:
         (4, 32, 64, 32, 3, 1, 1), (16, 64, 16, 256, 1, 1, 1), (16, 3, 32, 192, 4, 4, 1), (8, 3, 64, 192, 8, 8, 1),
         (16, 64, 16, 64, 3, 1, 64), (64, 32, 32, 32, 3, 1, 1), (64, 64, 16, 64, 3, 1, 1),
     ]  # fmt: skip
+    if dtype is BF16:
+        shapes += [
+            (4, 3, 32, 8, 3, 1, 1), (4, 8, 32, 8, 3, 1, 1), (8, 16, 16, 16, 3, 1, 1), (4, 8, 32, 16, 3, 2, 1),
+            (4, 8, 32, 16, 1, 2, 1), (4, 32, 8, 32, 3, 1, 1),
+        ]  # fmt: skip
     if not quick:
         shapes += [(n * 2, c, s, o, w, st, g) for n, c, s, o, w, st, g in shapes[1:20]]
         shapes += [(4, c, s, o, w, st, g) for n, c, s, o, w, st, g in shapes[1:20]]
     if dtype is BF16:
-        shapes = [s for s in shapes if s[0] * s[1] * (s[2] // s[5]) ** 2 * s[3] * s[4] ** 2 // s[6] <= 2 * _MOST_MACS[BF16]]
+        shapes = [
+            s for s in shapes if s[0] * s[1] * (s[2] // s[5]) ** 2 * s[3] * s[4] ** 2 // s[6] <= 2 * _MOST_MACS[BF16]
+        ]
     for n, c, side, out, window, stride, groups in shapes:
         pad = 0 if window in (1, 4, 8) else window // 2
         after = (side + 2 * pad - window) // stride + 1
         geometry = [[stride, stride], [pad, pad], [1, 1], False, [0, 0], groups]
 
-        def forward(n: int = n, c: int = c, side: int = side, out: int = out, window: int = window, groups: int = groups, geometry: Any = geometry) -> list[Any]:
-            return [_rand(n, c, side, side, dtype=dtype), _rand(out, c // groups, window, window, dtype=dtype), None, *geometry]
+        def forward(
+            n: int = n,
+            c: int = c,
+            side: int = side,
+            out: int = out,
+            window: int = window,
+            groups: int = groups,
+            geometry: Any = geometry,
+        ) -> list[Any]:
+            return [
+                _rand(n, c, side, side, dtype=dtype),
+                _rand(out, c // groups, window, window, dtype=dtype),
+                None,
+                *geometry,
+            ]
 
-        def backward(forward: Any = forward, n: int = n, out: int = out, after: int = after, geometry: Any = geometry, c: int = c) -> list[Any]:
+        def backward(
+            forward: Any = forward, n: int = n, out: int = out, after: int = after, geometry: Any = geometry, c: int = c
+        ) -> list[Any]:
             source, weight = forward()[:2]
             # The first layer of a model needs no gradient of its input.
             return [_rand(n, out, after, after, dtype=dtype), source, weight, [0], *geometry, [c != 3, True, False]]
@@ -155,7 +202,10 @@ def _convolutions(dtype: torch.dtype, quick: bool) -> Iterator[Point]:
         yield Point("aten.convolution_backward.default", backward)
     if dtype is FP32:
         for n, c, side in [(1, 4, 8), (16, 64, 16), (16, 64, 32), (32, 128, 32)]:
-            yield Point("aten.max_pool2d_with_indices.default", lambda n=n, c=c, s=side: [_rand(n, c, s, s), [3, 3], [2, 2], [1, 1]])
+            yield Point(
+                "aten.max_pool2d_with_indices.default",
+                lambda n=n, c=c, s=side: [_rand(n, c, s, s), [3, 3], [2, 2], [1, 1]],
+            )
             yield Point("aten.avg_pool2d.default", lambda n=n, c=c, s=side: [_rand(n, c, s, s), [2, 2], [2, 2]])
             yield Point("aten._adaptive_avg_pool2d.default", lambda n=n, c=c, s=side: [_rand(n, c, s, s), [1, 1]])
 
@@ -185,7 +235,17 @@ def _norms(dtype: torch.dtype, quick: bool) -> Iterator[Point]:
             )
         yield Point("aten._softmax.default", lambda x=x: [x(), -1, False])
         yield Point("aten._softmax_backward_data.default", lambda x=x: [x(), x(), -1, dtype])
-    for n, c, side in [(1, 8, 4), (16, 16, 32), (16, 32, 32), (16, 64, 16), (16, 128, 8), (16, 256, 4), (32, 64, 32), (64, 64, 16), (64, 128, 8)]:
+    for n, c, side in [
+        (1, 8, 4),
+        (16, 16, 32),
+        (16, 32, 32),
+        (16, 64, 16),
+        (16, 128, 8),
+        (16, 256, 4),
+        (32, 64, 32),
+        (64, 64, 16),
+        (64, 128, 8),
+    ]:
         planes = lambda n=n, c=c, s=side: _rand(n, c, s, s, dtype=dtype)  # noqa: E731
         channel = lambda c=c: torch.ones(c)  # noqa: E731
         yield Point(
@@ -199,7 +259,19 @@ def _norms(dtype: torch.dtype, quick: bool) -> Iterator[Point]:
 
 
 def _losses(quick: bool) -> Iterator[Point]:
-    for m, n in [(1, 10), (64, 10), (64, 100), (64, 1000), (256, 4096), (512, 4096), (1024, 1000), (1024, 4096), (1024, 8192), (2048, 4096), (512, 16384)]:
+    for m, n in [
+        (1, 10),
+        (64, 10),
+        (64, 100),
+        (64, 1000),
+        (256, 4096),
+        (512, 4096),
+        (1024, 1000),
+        (1024, 4096),
+        (1024, 8192),
+        (2048, 4096),
+        (512, 16384),
+    ]:
         x = lambda m=m, n=n: _rand(m, n)  # noqa: E731
         labels = lambda m=m, n=n: torch.randint(0, n, (m,))  # noqa: E731
         yield Point("aten._log_softmax.default", lambda x=x: [x(), 1, False])
@@ -216,7 +288,18 @@ def _losses(quick: bool) -> Iterator[Point]:
 
 
 def _embeddings(quick: bool) -> Iterator[Point]:
-    for tokens, width, table in [(16, 32, 100), (256, 64, 1000), (1024, 256, 4096), (512, 512, 8192), (2048, 256, 4096), (1024, 64, 5000), (256, 64, 50000), (4096, 16, 20000), (1024, 128, 20000), (4096, 256, 4096)]:
+    for tokens, width, table in [
+        (16, 32, 100),
+        (256, 64, 1000),
+        (1024, 256, 4096),
+        (512, 512, 8192),
+        (2048, 256, 4096),
+        (1024, 64, 5000),
+        (256, 64, 50000),
+        (4096, 16, 20000),
+        (1024, 128, 20000),
+        (4096, 256, 4096),
+    ]:
         indices = lambda t=tokens, r=table: torch.randint(0, r, (t,))  # noqa: E731
         yield Point("aten.embedding.default", lambda i=indices, w=width, r=table: [_rand(r, w), i()], recent="none")
         yield Point(
@@ -268,18 +351,10 @@ def _activations(dtype: torch.dtype, quick: bool) -> Iterator[Point]:
 
 
 def _optimizers(quick: bool) -> Iterator[Point]:
-    # The single-tensor AdamW, Adam and SGD of torch on a CPU are these, on parameter-sized tensors.
-    for elements in _sizes(quick, most=1 << 22):
-        flat = lambda e=elements: torch.rand(*_shape(e)) + 0.1  # noqa: E731
-        yield Point("aten.mul_.Tensor", lambda f=flat: [f(), 0.999999], recent="none")
-        yield Point("aten.lerp_.Scalar", lambda f=flat: [f(), f(), 0.1], recent="none")
-        yield Point("aten.addcmul_.default", lambda f=flat: [f(), f(), f()], (("value", 1e-9),), recent="all")
-        yield Point("aten.sqrt.default", lambda f=flat: [f()])
-        yield Point("aten.div.Tensor", lambda f=flat: [f(), 0.9])
-        yield Point("aten.add_.Tensor", lambda f=flat: [f(), 1e-8])
-        yield Point("aten.addcdiv_.default", lambda f=flat: [f(), f(), f()], (("value", -1e-9),), recent="all")
-    scalar = lambda: torch.tensor(1.0)  # noqa: E731
-    yield Point("aten.add_.Tensor", lambda: [scalar(), 1])
+    # The single-tensor loops that a CPU runs by default are chains; here are the fused kernels and counters.
+    for dtype in (torch.int64, FP32):
+        # Batches seen by a batch norm, steps of an optimizer.
+        yield Point("aten.add_.Tensor", lambda dtype=dtype: [torch.tensor(1, dtype=dtype), 1])
     for elements in (1 << 10, 1 << 16, 1 << 20, 1 << 22):
         state = lambda e=elements: [torch.rand(e) + 0.1]  # noqa: E731
         yield Point(
@@ -300,12 +375,32 @@ def _copies(quick: bool) -> Iterator[Point]:
     for elements in _sizes(quick, most=1 << 22):
         half = lambda e=elements: _rand(max(1, e // 512), min(e, 512) // 2 or 1)  # noqa: E731
         yield Point("aten.cat.default", lambda h=half: [[h(), h()], 1])
-        yield Point("aten.stack.default", lambda h=half: [[h(), h(), h(), h()], 0])
-        yield Point("aten.clone.default", lambda e=elements: [_rand(*_shape(e)).t()], (("memory_format", torch.contiguous_format),))
-        yield Point("aten.slice_backward.default", lambda e=elements: [_rand(*_shape(e)), [2 * _shape(e)[0], _shape(e)[1]], 0, 0, _shape(e)[0], 1])
+        yield Point(
+            "aten.stack.default", lambda e=elements: [[_rand(max(1, e // 512), min(e, 64)) for _ in range(8)], 1]
+        )
+        yield Point(
+            "aten.clone.default",
+            lambda e=elements: [_rand(*_shape(e)).t()],
+            (("memory_format", torch.contiguous_format),),
+        )
+        yield Point(
+            "aten.slice_backward.default",
+            lambda e=elements: [_rand(*_shape(e)), [2 * _shape(e)[0], _shape(e)[1]], 0, 0, _shape(e)[0], 1],
+        )
         yield Point("aten.select_backward.default", lambda e=elements: [_rand(*_shape(e)), [4, *_shape(e)], 0, 1])
-        yield Point("aten.index_select.default", lambda e=elements: [_rand(64, max(1, e // 64)), 1, torch.arange(max(1, e // 64))[::2].contiguous()])
-        yield Point("aten.index_add.default", lambda e=elements: [_rand(64, max(2, e // 64)), 1, torch.arange(max(2, e // 64) // 2), _rand(64, max(2, e // 64) // 2)])
+        yield Point(
+            "aten.index_select.default",
+            lambda e=elements: [_rand(64, max(1, e // 64)), 1, torch.arange(max(1, e // 64))[::2].contiguous()],
+        )
+        yield Point(
+            "aten.index_add.default",
+            lambda e=elements: [
+                _rand(64, max(2, e // 64)),
+                1,
+                torch.arange(max(2, e // 64) // 2),
+                _rand(64, max(2, e // 64) // 2),
+            ],
+        )
         yield from _sharding(elements)
 
 

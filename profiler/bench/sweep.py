@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from ..rank import RankContext
+from .chains import Chain, chains, time_chain
 from .heap import hold_memory
 from .point import Point, Prepared, operand_bytes
 from .points import points
@@ -54,9 +55,10 @@ class Probe:
 
 @dataclass
 class Block:
-    """Points that are timed together; `index` are their places in the list of points."""
+    """Points that are timed together, or one chain; `index` are their places in the list of points."""
 
     index: tuple[int, ...]
+    chain: Chain | None = None
     quality_s: float = math.inf
     """The slower of the probes before and after its best measurement, over all ranks."""
     rows: Sequence[dict[str, Any]] = ()
@@ -95,13 +97,15 @@ def measure_points(context: RankContext) -> dict[str, Any]:
     if task.get("only"):
         wanted = [point for point in wanted if any(name in point.call for name in task["only"])]
     blocks = blocks_of([operand_bytes(point) for point in wanted])
+    blocks += [Block((len(wanted) + number,), chain) for number, chain in enumerate(_chains(task))]
+    random.Random(1).shuffle(blocks)
     barrier, probe = SpinBarrier(context), Probe()
     done = 0
 
     def run(block: Block) -> None:
         nonlocal done
         before_s = probe()
-        rows = _time_block(context, barrier, block, wanted)
+        rows = _time_chain(context, barrier, block) if block.chain else _time_block(context, barrier, block, wanted)
         (quality_s,) = largest(context, [max(before_s, probe())])
         if quality_s < block.quality_s:
             block.quality_s, block.rows = quality_s, rows
@@ -118,10 +122,18 @@ def measure_points(context: RankContext) -> dict[str, Any]:
         run(block)
         repeated += 1
     rows = [row for block in blocks for row in block.rows]
-    return {"rows": rows, "blocks": len(blocks), "repeated": repeated, "noisy": len(slow_blocks(blocks)), "probe_s": sorted(b.quality_s for b in blocks)}
+    return {
+        "rows": rows,
+        "blocks": len(blocks),
+        "repeated": repeated,
+        "noisy": len(slow_blocks(blocks)),
+        "probe_s": sorted(b.quality_s for b in blocks),
+    }
 
 
-def _time_block(context: RankContext, barrier: SpinBarrier, block: Block, points: Sequence[Point]) -> list[dict[str, Any]]:
+def _time_block(
+    context: RankContext, barrier: SpinBarrier, block: Block, points: Sequence[Point]
+) -> list[dict[str, Any]]:
     prepared = [Prepared(points[index]) for index in block.index]
     shuffled = random.Random(block.index[0])
     rows = []
@@ -148,6 +160,27 @@ def _time_block(context: RankContext, barrier: SpinBarrier, block: Block, points
             one_round([point for point in everything if rounds[point] > number])
         for place, index in enumerate(block.index):
             rows.append(_row(context, index, prepared[place].op, threads, Timing.of(durations[place][1:])))
+    return rows
+
+
+def _chains(task: dict[str, Any]) -> list[Chain]:
+    found = chains(quick=task["quick"])
+    only = task.get("only")
+    return [chain for chain in found if not only or any(name in chain.optimizer for name in only)]
+
+
+def _time_chain(context: RankContext, barrier: SpinBarrier, block: Block) -> list[dict[str, Any]]:
+    assert block.chain is not None
+    rows = []
+
+    def rounds(step_s: float) -> int:
+        (slowest_s,) = largest(context, [step_s])
+        return max(3, min(8, int(8 * context.task["point_s"] / slowest_s)))
+
+    for threads in context.task["threads"]:
+        torch.set_num_threads(threads)
+        for op, timing in time_chain(block.chain, barrier, rounds):
+            rows.append(_row(context, block.index[0], op, threads, timing))
     return rows
 
 
