@@ -29,6 +29,7 @@ from .channels.memory import MemoryChannel
 from .channels.ops import OpsChannel, local_processes
 from .channels.power import PowerChannel
 from .channels.recording import Recording
+from .steplog import StepLog
 
 CHANNELS = ("ops", "collectives", "memory", "power", "host")
 WAIT, WARMUP, WEIGHED, TIMED, DESCRIBED, DONE = "wait", "warmup", "weighed", "timed", "described", "done"
@@ -71,9 +72,9 @@ class Session:
         """The disk refused something."""
         self._clock = clock
         self._origin_s = origin_s if origin_s is not None else clock()
-        self._record_steps = record_steps
         self._process = os.getpid()
-        self._broken = False
+        self._broken = not record_steps
+        self._log: StepLog | None = None
         self._names = set(channels)
         self._recording = Recording(describes="ops" in self._names, clock=lambda: clock() - self._origin_s)
         self._statuses: dict[str, dict[str, Any]] = {}
@@ -82,10 +83,16 @@ class Session:
         self._last_hook_s = 0.0
         self._quiet_steps = 0
         self._phase = WAIT
+        self._profiled = False
         self._memory: MemoryChannel | None = None
         self._channels = self._make_channels(optimizers)
         self._phases = self._plan(wait, warmup, active, repeat)
-        self._enter(self._phases[0] if self._phases else DONE)
+        if record_steps:
+            try:
+                self._log = StepLog(writer)
+            except ForetraceError as error:
+                self._refused(error)
+        self._enter(self._phases[0])
         now = clock()
         # The first step may have begun before us; what we did since is not part of it.
         self._start_s = now if start_s is None else start_s
@@ -96,7 +103,7 @@ class Session:
         if self.closed or os.getpid() != self._process:
             return
         end = entered_s if end_s is None else end_s
-        if self._record_steps and not self._broken:
+        if not self._broken:
             self._write_step(end, skipped)
         self.steps += 1
         if self._phase != DONE:
@@ -145,6 +152,8 @@ class Session:
         if self._memory is not None:
             self._memory.abandon("the run ended within the step that is weighed")
         self._guarded(self._write_last)
+        if self._log is not None:
+            self._log.close()
         facts: dict[str, Any] = {
             "channels": self.channels,
             "steps_recorded": self.steps,
@@ -212,6 +221,7 @@ class Session:
 
     def _enter(self, phase: str) -> None:
         before, self._phase = self._phase, phase
+        self._profiled = phase not in (WAIT, DONE)
         reads = any(channel.name in ("ops", "collectives") for channel in self._channels)
         if phase in (WARMUP, WEIGHED) and reads and self._recording.event_s is None:
             self._recording.warm_up()
@@ -298,22 +308,22 @@ class Session:
     # -- writing ------------------------------------------------------------------------------------------------
 
     def _write_step(self, end_s: float, skipped: bool) -> None:
-        start = self._start_s
+        origin_s = self._origin_s
         try:
-            self.writer.step(
-                {
-                    "step": self.steps, "start_s": start - self._origin_s, "end_s": end_s - self._origin_s,
-                    "time_s": end_s - start, "skipped": skipped, "profiled": self._phase not in (WAIT, DONE),
-                    "hook_s": self._last_hook_s,
-                }
+            self._log.append(  # type: ignore[union-attr]
+                self.steps, self._start_s - origin_s, end_s - origin_s, skipped=skipped, profiled=self._profiled,
+                hook_s=self._last_hook_s,
             )  # fmt: skip
         except ForetraceError as error:
-            self._broken = self.incomplete = True
-            self.warn(f"{error}; later steps are not recorded")
+            self._refused(error)
+
+    def _refused(self, error: ForetraceError) -> None:
+        self._broken = self.incomplete = True
+        self.warn(f"{error}; later steps are not recorded")
 
     def _write_rows(self, rows: dict[str, list[dict[str, Any]]]) -> None:
         for table, found in rows.items():
-            if found and not self._broken:
+            if found and not self.incomplete:
                 try:
                     self.writer.write(table, found)
                 except ForetraceError as error:

@@ -154,7 +154,8 @@ class OptimizerWatch:
         self.on_cost: Callable[[float], None] = lambda seconds: None
         self._clock = clock
         self._depth = 0
-        self._active = True
+        self.active = True
+        """False passes every call through, as if nothing were patched."""
         self._undo: list[Callable[[], None]] = []
         # Of the scaler.step call under way: its optimizer, whether that was called, whether it found infinities itself.
         self._scaling: Any = None
@@ -183,7 +184,7 @@ class OptimizerWatch:
         watch = self
 
         def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            if not watch._active or watch._scaling is not None or not self.is_enabled():
+            if not watch.active or watch._scaling is not None or not self.is_enabled():
                 return original(self, optimizer, *args, **kwargs)
             watch._scaling, watch._called, watch._found_inf = optimizer, False, False
             try:
@@ -201,13 +202,13 @@ class OptimizerWatch:
 
     def remove(self) -> None:
         """Tell nothing any more, and put back what was patched."""
-        self._active = False
+        self.active = False
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
 
     def _made(self, optimizer: Any) -> None:
-        if not self._active:
+        if not self.active:
             return
         self._wrap(type(optimizer))
         self._first()
@@ -228,7 +229,7 @@ class OptimizerWatch:
         watch = self
 
         def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not watch._active:
+            if not watch.active:
                 return original(self, *args, **kwargs)
             watch._depth += 1
             try:

@@ -45,7 +45,9 @@ def test_a_real_two_rank_run(rank):
     ]  # fmt: skip
     last_s = max(event.end_ns for event in events) / 1e9
     made = CollectivesChannel(
-        Recorded(events), rank=rank, group_sizes=lambda: [one["pg_size"] for one in trace["distributedInfo"]["pg_config"]]
+        Recorded(events),
+        rank=rank,
+        group_sizes=lambda: [one["pg_size"] for one in trace["distributedInfo"]["pg_config"]],
     )
     told = made.rows([StepWindow(0, 0.0, last_s / 2), StepWindow(1, last_s / 2, last_s + 1)])["events"]
     names = Counter(event["name"] for event in told)

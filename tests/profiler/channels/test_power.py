@@ -53,7 +53,9 @@ def test_devices_that_answer_different_questions(tmp_path):
 
 
 def test_a_device_that_is_lost_on_the_way(tmp_path):
-    devices = [{"name": "a", "power_mw": 1000, "energy_mj": 5, "utilization_pct": 1, "memory_total_bytes": 1} for _ in "12"]
+    devices = [
+        {"name": "a", "power_mw": 1000, "energy_mj": 5, "utilization_pct": 1, "memory_total_bytes": 1} for _ in "12"
+    ]
     nvml = ReplayedNvml(devices)
     power = channel(tmp_path, nvml)
     assert power.available() is None
@@ -93,7 +95,10 @@ def test_visible_devices():
 def test_samples_come_from_the_visible_device(tmp_path):
     given = json.loads((VISIBLE / "rows.json").read_text())["driver_uuids"]
     devices = [
-        {"uuid": uuid, "name": "a", "power_mw": 1000 * (index + 1), "energy_mj": 1, "utilization_pct": 5, "memory_total_bytes": 1}
+        {
+            "uuid": uuid, "name": "a", "power_mw": 1000 * (index + 1), "energy_mj": 1, "utilization_pct": 5,
+            "memory_total_bytes": 1,
+        }
         for index, uuid in enumerate(given)
     ]  # fmt: skip
     power = PowerChannel(rank=0, nvml=ReplayedNvml(devices), rapl=tmp_path, visible="3,1")
