@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..datasets.errors import UsageError
 from .render import terminal
 from .render.json import print_json
+from .settings import read_plan, read_settings
 
 if TYPE_CHECKING:
     from ..datasets.profile import Profile
@@ -47,19 +47,11 @@ def command(
 
     SPEC is a built-in workload (dlrm, gpt, lstm, mlp, resnet, vit) or file.py:factory.
     """
-    from ..datasets.plan import Plan
     from ..datasets.workloads import load
     from ..profiler.workload import run_workload
 
-    settings = read_settings(pairs)
-    if seq is not None:
-        settings["seq"] = str(seq)
-    plan = Plan.parse(plan_text)
-    if global_batch is not None:
-        if plan.global_batch not in (None, global_batch):
-            raise UsageError(f"--global-batch {global_batch} contradicts global_batch={plan.global_batch} in --plan")
-        plan = plan.with_(global_batch=global_batch)
-    workload = load(spec, **settings)
+    plan = read_plan(plan_text, global_batch)
+    workload = load(spec, **read_settings(pairs, seq))
     with terminal.progress(f"{workload.name} {plan}", total=warmup + steps + profile_steps) as advance:
         profile = run_workload(
             workload,
@@ -75,17 +67,6 @@ def command(
         print_json(summary(profile))
     else:
         _print(profile)
-
-
-def read_settings(pairs: tuple[str, ...]) -> dict[str, str]:
-    """`("layers=2",)` -> `{"layers": "2"}`."""
-    settings: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise UsageError(f"--set {pair!r}: cannot read it; write KEY=VALUE, for example layers=2")
-        settings[key] = value
-    return settings
 
 
 def summary(profile: Profile) -> dict[str, Any]:
