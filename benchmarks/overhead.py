@@ -116,11 +116,13 @@ def _training_step() -> Any:
 
 
 def _block(step: Any, steps: int) -> float:
-    """Mean seconds of a step."""
-    before = time.perf_counter()
+    """Median seconds of a step, hooks included."""
+    times = []
     for _ in range(steps):
+        before = time.perf_counter()
         step()
-    return (time.perf_counter() - before) / steps
+        times.append(time.perf_counter() - before)
+    return median(times)
 
 
 def _bootstrap(logarithms: list[float]) -> tuple[float, float]:
@@ -131,8 +133,8 @@ def _bootstrap(logarithms: list[float]) -> tuple[float, float]:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=40, help="pairs of blocks (at least 30 for the claim)")
-    parser.add_argument("--block-s", type=float, default=0.3, help="seconds of a block")
+    parser.add_argument("--pairs", type=int, default=150, help="pairs of blocks (at least 30 for the claim)")
+    parser.add_argument("--block-s", type=float, default=0.1, help="seconds of a block")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     arguments = parser.parse_args()

@@ -98,10 +98,10 @@ def _print(profile: Profile) -> None:
     console = terminal.stderr()
     console.print("")
     for label, text in rows:
-        console.print(f"{label:<13}{text}")
+        console.print(f"{label:<16}{text}")
     for name, channel in sorted((profile.manifest.get("channels") or {}).items()):
         if channel.get("status") is None:
-            console.print(f"{'no ' + name:<13}{channel.get('reason')}")
+            console.print(f"{'no ' + name:<16}{channel.get('reason')}")
     if len(profile.ops):
         terminal.print_table(_top_ops(profile), console)
     for problem in profile.problems:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -72,7 +73,7 @@ class Session:
         """The disk refused something."""
         self._clock = clock
         self._origin_s = origin_s if origin_s is not None else clock()
-        self._process = os.getpid()
+        _forget_in_children(self)
         self._broken = not record_steps
         self._log: StepLog | None = None
         self._names = set(channels)
@@ -99,22 +100,32 @@ class Session:
 
     def step(self, skipped: bool = False, *, end_s: float | None = None) -> None:
         """A training step ended now, or at `end_s` of the clock when that is found out later."""
-        entered_s = self._clock()
-        if self.closed or os.getpid() != self._process:
+        # Between two steps all caches are cold: every attribute and call here is felt.
+        clock = self._clock
+        entered_s = clock()
+        if self.closed:
             return
         end = entered_s if end_s is None else end_s
         if not self._broken:
-            self._write_step(end, skipped)
+            origin_s = self._origin_s
+            try:
+                self._log.append(  # type: ignore[union-attr]
+                    self.steps, self._start_s - origin_s, end - origin_s, skipped=skipped, profiled=self._profiled,
+                    hook_s=self._last_hook_s,
+                )  # fmt: skip
+            except ForetraceError as error:
+                self._refused(error)
         self.steps += 1
         if self._phase != DONE:
             self._advance(end)
-            now = self._clock()
+            now = clock()
             self.window_cost_s += now - entered_s
+            self._last_hook_s = now - entered_s
         else:
-            now = self._clock()
-            self.hook_s += now - entered_s
+            now = clock()
+            self._last_hook_s = spent_s = now - entered_s
+            self.hook_s += spent_s
             self._quiet_steps += 1
-        self._last_hook_s = now - entered_s
         self._start_s = now if end_s is None else end_s
 
     def add_hook_time(self, seconds: float) -> None:
@@ -145,7 +156,7 @@ class Session:
 
     def close(self, status: str | None = "complete", **fields: Any) -> None:
         """End what records, write what is finished, and close the writer with `status` (None leaves it open)."""
-        if self.closed or os.getpid() != self._process:
+        if self.closed:
             return
         self.closed = True
         self._guarded(self._end_window)
@@ -307,16 +318,6 @@ class Session:
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    def _write_step(self, end_s: float, skipped: bool) -> None:
-        origin_s = self._origin_s
-        try:
-            self._log.append(  # type: ignore[union-attr]
-                self.steps, self._start_s - origin_s, end_s - origin_s, skipped=skipped, profiled=self._profiled,
-                hook_s=self._last_hook_s,
-            )  # fmt: skip
-        except ForetraceError as error:
-            self._refused(error)
-
     def _refused(self, error: ForetraceError) -> None:
         self._broken = self.incomplete = True
         self.warn(f"{error}; later steps are not recorded")
@@ -341,6 +342,18 @@ class Session:
                 self._recording.stop()
             if os.environ.get("FORETRACE_DEBUG"):
                 raise
+
+
+def _forget_in_children(session: Session) -> None:
+    """A forked process, such as a data loader's, has the session but must not write with it."""
+    reference = weakref.ref(session)
+
+    def close() -> None:
+        if (found := reference()) is not None:
+            found.closed = True
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=close)
 
 
 def check_schedule(*, wait: int, warmup: int, active: int, repeat: int) -> None:

@@ -24,6 +24,10 @@ LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"})
 """File systems that keep the space they once gave to a file; a copy-on-write or network one may refuse it later."""
 
 
+_LINE = b'{"step":%d,"start_s":%de-9,"end_s":%de-9,"time_s":%de-9,"skipped":%s,"profiled":%s,"hook_s":%de-9}\n'
+_WORDS = (b"false", b"true")
+
+
 class StepLog:
     """Appends to the file that `RunWriter.step` would append to; on other file systems it is that. `close` ends it."""
 
@@ -32,9 +36,7 @@ class StepLog:
         self._writer = writer
         self._handle: int | None = None
         self._map: mmap.mmap | None = None
-        self._base = 0  # where in the file the map begins
-        self._at = 0  # where in the map the next line goes
-        self._end = 0  # where the map ends
+        self._base = 0  # where in the file the map begins, or the next line goes when there is none
         if file_system(writer.path) in LOCAL:
             self._open()
 
@@ -48,30 +50,28 @@ class StepLog:
                 }
             )  # fmt: skip
             return
-        line = (
-            '{"step":%d,"start_s":%r,"end_s":%r,"time_s":%r,"skipped":%s,"profiled":%s,"hook_s":%r}\n'  # noqa: UP031
-            % (
-                step, start_s, end_s, end_s - start_s, "true" if skipped else "false",
-                "true" if profiled else "false", hook_s,
-            )
-        ).encode()  # fmt: skip
-        end = self._at + len(line)
-        if end > self._end:
+        # Whole numbers of nanoseconds: printing a float costs three times as much.
+        start_ns, end_ns = int(start_s * 1e9), int(end_s * 1e9)
+        line = _LINE % (
+            step, start_ns, end_ns, end_ns - start_ns, _WORDS[skipped], _WORDS[profiled], int(hook_s * 1e9),
+        )  # fmt: skip
+        try:
+            self._map.write(line)  # type: ignore[union-attr]
+        except (ValueError, AttributeError):  # no room, or no map yet
             self._grow(len(line))
-            end = self._at + len(line)
-        self._map[self._at : end] = line  # type: ignore[index]
-        self._at = end
+            self._map.write(line)  # type: ignore[union-attr]
 
     def close(self) -> None:
         """Cut off what was grown ahead."""
         handle, self._handle = self._handle, None
         if handle is None:
             return
+        size = self._size()
         if self._map is not None:
             self._map.close()
             self._map = None
         with suppress(OSError):
-            os.ftruncate(handle, self._base + self._at)
+            os.ftruncate(handle, size)
         os.close(handle)
 
     def _open(self) -> None:
@@ -87,26 +87,29 @@ class StepLog:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise write_error(error, self.path) from error
-        self._base = self._at = size
-        self._base -= self._base % mmap.ALLOCATIONGRANULARITY
-        self._at = self._end = size - self._base
+        self._base = size
+
+    def _size(self) -> int:
+        """Bytes of the file that are lines."""
+        return self._base + (self._map.tell() if self._map is not None else 0)
 
     def _grow(self, needed: int) -> None:
         """Give the file room for at least `needed` bytes more and map it; on failure it stays as it was."""
         assert self._handle is not None
-        place = self._base + self._at
-        old_end = self._base + self._end
+        place = self._size()
         try:
-            given = os.pwrite(self._handle, b"\n" * CHUNK_BYTES, old_end)
-            if old_end + given < place + needed:
+            grown_to = os.fstat(self._handle).st_size
+            grown_to += os.pwrite(self._handle, b"\n" * CHUNK_BYTES, grown_to)
+            if grown_to < place + needed:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             base = place - place % mmap.ALLOCATIONGRANULARITY
-            mapped = mmap.mmap(self._handle, old_end + given - base, offset=base)
+            mapped = mmap.mmap(self._handle, grown_to - base, offset=base)
         except OSError as error:
             raise write_error(error, self.path) from error
+        mapped.seek(place - base)
         if self._map is not None:
             self._map.close()
-        self._map, self._base, self._at, self._end = mapped, base, place - base, old_end + given - base
+        self._map, self._base = mapped, base
 
 
 def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
