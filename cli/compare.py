@@ -107,7 +107,8 @@ def _of_profile(path: Path, profile: Profile) -> Side:
     parts: dict[str, float] = {}
     rows = profile.ops
     ranks = max(1, rows["rank"].nunique())
-    for row in rows[rows.time_s.notna()].itertuples(index=False):
+    # Views move no data; a prediction counts their time as host time.
+    for row in rows[rows.time_s.notna() & (rows.op != "view")].itertuples(index=False):
         dims = "×".join(str(int(size)) for size in (row.b, row.m, row.n, row.k) if size)
         seconds = float(row.time_s) * (float(row.count) if row.count == row.count else 1.0) / ranks
         phase = str(row.phase)
