@@ -57,7 +57,11 @@ def _demo(work: Path, *, fresh: bool) -> None:
     single = _folder(work / "single")
     with terminal.progress("training", total=STEPS + 6) as advance:
         profile = run_workload(
-            workload, Plan(global_batch=CALIBRATION_BATCH), steps=STEPS, output=single, progress=lambda done, _: advance(done)
+            workload,
+            Plan(global_batch=CALIBRATION_BATCH),
+            steps=STEPS,
+            output=single,
+            progress=lambda done, _: advance(done),
         )
     _say(f"   {terminal.duration(profile.step_time_s)} a step; saved in {single}\n")
 
@@ -67,7 +71,9 @@ def _demo(work: Path, *, fresh: bool) -> None:
     for plan, prediction in zip(plans, predictions, strict=True):
         name = _name(plan)
         write_timeline(work / f"{name}.timeline.json", prediction.timeline(), name=f"gpt {plan}")
-        write_text(work / f"{name}.prediction.json", json.dumps(prediction.to_dict(), allow_nan=False, sort_keys=True) + "\n")
+        write_text(
+            work / f"{name}.prediction.json", json.dumps(prediction.to_dict(), allow_nan=False, sort_keys=True) + "\n"
+        )
     _say(f"   predictions and timelines (open them at https://ui.perfetto.dev) saved in {work}\n")
 
     _say("3. Running the same plans for real")

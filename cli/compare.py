@@ -217,4 +217,3 @@ def _judge(a: Side, b: Side, facts: dict[str, Any], limit: float) -> None:
         raise Regression(
             f"compare: {b.label} and {a.label} differ by {change:+.1%} in step time; the limit is ±{limit:.1%}"
         )
-

@@ -21,15 +21,25 @@ _BAR = 24
 
 @click.command("predict")
 @click.argument("spec")
-@click.option("--plan", "plan_text", default="", metavar="PLAN", help="dp=2,micro_batches=4,...; one process if absent.")
+@click.option(
+    "--plan", "plan_text", default="", metavar="PLAN", help="dp=2,micro_batches=4,...; one process if absent."
+)
 @click.option("--cluster", default="this", show_default=True, metavar="this|FILE", help="Device file of the machine.")
 @click.option(
-    "--from-profile", type=click.Path(path_type=Path), metavar="RUN", help="A measured run of the same model to calibrate with."
+    "--from-profile",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="A measured run of the same model to calibrate with.",
 )
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting of the workload; may be repeated.")
 @click.option("--global-batch", type=click.IntRange(min=1), help="Samples per step over all ranks.")
 @click.option("--seq", type=click.IntRange(min=1), help="Short for --set seq=N.")
-@click.option("--timeline", type=click.Path(dir_okay=False, path_type=Path), metavar="OUT.json", help="Write the step for Perfetto.")
+@click.option(
+    "--timeline",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="OUT.json",
+    help="Write the step for Perfetto.",
+)
 @click.option("--explain", is_flag=True, help="List what the time is made of and what would narrow the interval.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def command(
@@ -100,14 +110,23 @@ def _print(prediction: Prediction) -> None:
         click.echo(f"{label:<11}{text}")
     click.echo()
     rows = [
-        (name, terminal.duration(seconds), f"{seconds / prediction.step_time_s:.1%}", _bar(seconds / prediction.step_time_s))
+        (
+            name,
+            terminal.duration(seconds),
+            f"{seconds / prediction.step_time_s:.1%}",
+            _bar(seconds / prediction.step_time_s),
+        )
         for name, seconds in prediction.parts_s.items()
         if seconds > 0
     ]
     terminal.print_table(terminal.table(("part of the step", "time", "share", ""), rows))
     parts = sorted({part for stage in prediction.memory for part in stage.parts_bytes})
     rows = [
-        (stage.stage, terminal.size(stage.peak_bytes), *(terminal.size(stage.parts_bytes.get(part, 0)) for part in parts))
+        (
+            stage.stage,
+            terminal.size(stage.peak_bytes),
+            *(terminal.size(stage.parts_bytes.get(part, 0)) for part in parts),
+        )
         for stage in prediction.memory
     ]
     click.echo()

@@ -1,11 +1,10 @@
 """predict: workload, plan and cluster in, Prediction out. The whole way through in one place.
 
-    trace -> programs -> price unique ops -> lower to a TaskGraph -> simulate -> read everything off it
+trace -> programs -> price unique ops -> lower to a TaskGraph -> simulate -> read everything off it
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,12 @@ def calibrate(profile: Profile, workload: Any, cluster: Cluster) -> Calibration:
     bare = Pricer(cluster, threads=threads)
     ops = profile.ops[(profile.ops["rank"].fillna(0) == 0) & profile.ops.time_s.notna()]
     rows = [
-        (op_of_row(row), str(row.phase or "forward"), float(row.time_s), int(row.count) if row.count == row.count else 1)
+        (
+            op_of_row(row),
+            str(row.phase or "forward"),
+            float(row.time_s),
+            int(row.count) if row.count == row.count else 1,
+        )
         for row in ops.itertuples(index=False, name="Row")
     ]
     calibration = Calibration.from_ops(rows, lambda op, phase: bare.price(op, phase).time_s, reference=str(where))
@@ -111,7 +115,9 @@ def _trace(workload: Any, plan: Plan) -> list[StagePrograms]:
 def _check_placement(plan: Plan, cluster: Cluster) -> None:
     threads = plan.threads_per_rank(cluster.cores)
     if threads > cluster.cores:
-        raise PlanError(f"plan {plan}: threads({threads}) per rank, but {cluster.machine.name} has {cluster.cores} cores")
+        raise PlanError(
+            f"plan {plan}: threads({threads}) per rank, but {cluster.machine.name} has {cluster.cores} cores"
+        )
 
 
 def _answer(
@@ -189,7 +195,9 @@ def _mfu(flops: float, step_time_s: float, plan: Plan, cluster: Cluster, threads
 
 def _shares(seconds: dict[str, float]) -> dict[str, float]:
     total = sum(seconds.values())
-    return {name: seconds.get(name, 0.0) / total if total else 0.0 for name in ("measured", "learned", "analytic", "host")}
+    return {
+        name: seconds.get(name, 0.0) / total if total else 0.0 for name in ("measured", "learned", "analytic", "host")
+    }
 
 
 def _largest(seconds: dict[str, float], most: int = 20) -> dict[str, float]:
@@ -220,7 +228,9 @@ def _advice(costs: list[OpCost], lowered: Lowered) -> str:
         return ""
     family = max(lowered.variance_s2, key=lambda name: lowered.variance_s2[name])
     share = lowered.variance_s2[family] / max(sum(lowered.variance_s2.values()), 1e-30)
-    worst = max((c for c in costs if c.op.partition(".")[0] == family), key=lambda c: c.total_s * c.spread, default=None)
+    worst = max(
+        (c for c in costs if c.op.partition(".")[0] == family), key=lambda c: c.total_s * c.spread, default=None
+    )
     if worst is None:
         return f"measuring {family} again (foretrace profile machine) would remove {share:.0%} of the variance"
     return (
@@ -234,5 +244,3 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-

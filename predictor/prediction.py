@@ -176,7 +176,8 @@ class Prediction:
             "  memory  "
             + ", ".join(f"{stage.stage} {stage.peak_bytes / GIB:.3f} GiB" for stage in self.memory)
             + {True: " (fits)", False: " (does NOT fit)", None: ""}[self.fits],
-            "  prices  " + ", ".join(f"{share:.0%} {name}" for name, share in self.source_share.items() if share > 0.004),
+            "  prices  "
+            + ", ".join(f"{share:.0%} {name}" for name, share in self.source_share.items() if share > 0.004),
         ]
         if self.mfu is not None:
             lines.append(f"  MFU     {self.mfu:.1%} ({self.mfu_convention})")

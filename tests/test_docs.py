@@ -17,13 +17,17 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
 
 def blocks(language: str) -> list:
-    found = [(page, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text("utf-8")) if kind == language]
+    found = [
+        (page, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text("utf-8")) if kind == language
+    ]
     return [pytest.param(page, text, id=f"{page.stem}-{index}") for index, (page, text) in enumerate(found)]
 
 
 @pytest.mark.parametrize(("page", "text"), blocks("python"))
 def test_python_blocks_run(page, text):
-    run = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
     assert run.returncode == 0, run.stderr
 
 
@@ -39,7 +43,11 @@ def test_commands_are_known_with_all_their_options(line):
     ours = words[: words.index("--")] if "--" in words else words
     depth = 2 if ours[0] == "profile" else 1
     run = subprocess.run(
-        [sys.executable, "-m", "foretrace", *ours[:depth], "--help"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "foretrace", *ours[:depth], "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert run.returncode == 0, run.stderr
     for option in (word for word in ours if word.startswith("-")):

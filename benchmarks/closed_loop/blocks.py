@@ -52,7 +52,6 @@ class Probe:
 def measure(context: RankContext) -> None:
     """Blocks of steps until two are quiet or `2 + REPEATS` were run; then one step whose tensors are counted."""
     import torch
-
     from foretrace.datasets.workloads.step import make_step
     from foretrace.profiler.storage import StorageTracker
 

@@ -7,7 +7,6 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
-
 from foretrace.datasets.machine import Machine
 from foretrace.datasets.store.files import write_text
 
@@ -62,14 +61,24 @@ def write_report(path: Path, rows: Sequence[Row], machine: Machine, taken_s: flo
             f"Ranking, {column}: {found['right']} of {found['pairs']} pairs of plans that differ by more than twice the "
             f"noise are ordered right ({share:.1%}, target 95 %); mean regret {found['mean_regret']:.1%} (target 3 %)."
         )
-    lines += ["", "## Where the error sits", "", "| group | cases | cold median | cold bias | calibrated median | calibrated bias |", "|---|--:|--:|--:|--:|--:|"]
+    lines += [
+        "",
+        "## Where the error sits",
+        "",
+        "| group | cases | cold median | cold bias | calibrated median | calibrated bias |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
     for name in dict.fromkeys(row.group for row in rows):
         some = [row for row in rows if row.group == name]
         cold, calibrated = summary(some, "cold"), summary(some, "calibrated")
         lines.append(
             f"| {name} | {len(some)} | {cold['median']:.1%} | {cold['bias']:+.1%} | {calibrated['median']:.1%} | {calibrated['bias']:+.1%} |"
         )
-    lines += ["", "| plan kind | cases | cold median | cold bias | calibrated median | calibrated bias |", "|---|--:|--:|--:|--:|--:|"]
+    lines += [
+        "",
+        "| plan kind | cases | cold median | cold bias | calibrated median | calibrated bias |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
     for kind in dict.fromkeys(_kind(row.plan) for row in rows):
         some = [row for row in rows if _kind(row.plan) == kind]
         cold, calibrated = summary(some, "cold"), summary(some, "calibrated")

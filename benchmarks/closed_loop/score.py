@@ -10,7 +10,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-
 from foretrace.datasets.machine import Machine
 from foretrace.datasets.profile import Profile
 from foretrace.datasets.workloads import load

@@ -139,6 +139,10 @@ def measured_rows(ops: pd.DataFrame, *, threads: int, processes: int) -> list[tu
     """Rows of an OPS table measured in one context, as (op, seconds, spread)."""
     chosen = ops[(ops.threads == threads) & (ops.processes == processes) & ops.time_s.notna() & (ops.time_s > 0)]
     return [
-        (op_of_row(row), float(row.time_s), 0.0 if row.spread is None or row.spread != row.spread else float(row.spread))
+        (
+            op_of_row(row),
+            float(row.time_s),
+            0.0 if row.spread is None or row.spread != row.spread else float(row.spread),
+        )
         for row in chosen.itertuples(index=False, name="Row")
     ]

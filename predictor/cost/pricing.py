@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...datasets.machine import Machine
 from ...datasets.ops import Op
 from ..hardware.cluster import Cluster, context_rows

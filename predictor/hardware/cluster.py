@@ -110,5 +110,7 @@ def _build(machine: Machine, threads: int) -> Device:
 
 def context_rows(ops: pd.DataFrame, threads: int, processes: int) -> tuple[int, int]:
     """The measured context nearest to the one asked for, as (threads, processes)."""
-    contexts = {(int(t), int(p)) for t, p in ops[["threads", "processes"]].dropna().drop_duplicates().itertuples(index=False)}
+    contexts = {
+        (int(t), int(p)) for t, p in ops[["threads", "processes"]].dropna().drop_duplicates().itertuples(index=False)
+    }
     return min(contexts, key=lambda c: (abs(c[1] - processes), abs(c[0] - threads), c))

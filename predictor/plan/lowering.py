@@ -74,7 +74,9 @@ class _Lowering:
         self.unpriced: list[str] = []
         self.factor = pricer.calibration.step_factor if pricer.calibration else 1.0
 
-    def task(self, stream: int, duration_s: float, *, label: str, category: str, row: int = -1, after=(), uses=None) -> int:
+    def task(
+        self, stream: int, duration_s: float, *, label: str, category: str, row: int = -1, after=(), uses=None
+    ) -> int:
         self.durations.append(duration_s)
         return self.builder.task(stream, label=label, category=category, row=row, after=after, uses=uses or {})
 

@@ -156,7 +156,9 @@ def _trace_pipeline(workload: Workload, plan: Plan) -> list[StagePrograms]:
         module = apply_plan(module, workload, micro, None, wrap_dp=False)
         last = index == plan.pp - 1
         stages.append(
-            _trace_stage(workload, plan, module, mode, borders[index], borders[index + 1], micro_target if last else None)
+            _trace_stage(
+                workload, plan, module, mode, borders[index], borders[index + 1], micro_target if last else None
+            )
         )
         stages[-1].input_bytes = _bytes(borders[index]) if index else 0
         stages[-1].output_bytes = 0 if last else _bytes(borders[index + 1])
@@ -179,9 +181,7 @@ def _trace_stage(
     with mode:
         module.to_empty(device="cpu")
         optimizer = workload.make_optimizer(module.parameters())
-        received = tuple(
-            torch.empty(t.shape, dtype=t.dtype).requires_grad_(t.dtype.is_floating_point) for t in inputs
-        )
+        received = tuple(torch.empty(t.shape, dtype=t.dtype).requires_grad_(t.dtype.is_floating_point) for t in inputs)
         gradients = tuple(torch.empty(t.shape, dtype=t.dtype) for t in outputs)
 
         def forward() -> Any:

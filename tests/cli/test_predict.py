@@ -10,7 +10,20 @@ from pathlib import Path
 import pytest
 
 MACHINE = Path(__file__).parents[1] / "data" / "machine.json"
-TINY = ("--set", "layers=1", "--set", "width=32", "--set", "heads=2", "--set", "vocab=64", "--seq", "8", "--global-batch", "4")
+TINY = (
+    "--set",
+    "layers=1",
+    "--set",
+    "width=32",
+    "--set",
+    "heads=2",
+    "--set",
+    "vocab=64",
+    "--seq",
+    "8",
+    "--global-batch",
+    "4",
+)
 
 
 def foretrace(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:

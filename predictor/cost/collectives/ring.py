@@ -12,7 +12,9 @@ def traffic_share(kind: str, ranks: int) -> float:
     if ranks <= 1 or kind == "barrier":
         return 0.0
     ring = (ranks - 1) / ranks
-    return {"all_reduce": 2 * ring, "all_gather": ring, "reduce_scatter": ring, "all_to_all": ring, "broadcast": 1.0}[kind]
+    return {"all_reduce": 2 * ring, "all_gather": ring, "reduce_scatter": ring, "all_to_all": ring, "broadcast": 1.0}[
+        kind
+    ]
 
 
 def steps(kind: str, ranks: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
 from foretrace.datasets.ops import Op, TensorMeta, canonical
 from foretrace.datasets.ops.canonical import _RULES
 from foretrace.predictor.cost.analytic import analytic_time_s, families

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-
 from foretrace.predictor.cost.collectives import CollectiveCurves
 from foretrace.predictor.cost.collectives.ring import steps, traffic_share
 from foretrace.predictor.workload.program import Collective
@@ -16,7 +15,15 @@ def curves() -> CollectiveCurves:
     return CollectiveCurves(
         pd.DataFrame(
             [
-                {"kind": kind, "bytes": size, "ranks": 2, "time_s": time_s, "spread": 0.1, "compute": "idle", "core_share": 0.5}
+                {
+                    "kind": kind,
+                    "bytes": size,
+                    "ranks": 2,
+                    "time_s": time_s,
+                    "spread": 0.1,
+                    "compute": "idle",
+                    "core_share": 0.5,
+                }
                 for kind in ("all_reduce", "send_recv")
                 for size, time_s in points
             ]
@@ -54,7 +61,13 @@ def test_one_rank_costs_nothing_and_unknown_kinds_have_no_price():
 
 @pytest.mark.parametrize(
     ("kind", "ranks", "share", "messages"),
-    [("all_reduce", 4, 1.5, 6), ("all_gather", 4, 0.75, 3), ("reduce_scatter", 2, 0.5, 1), ("broadcast", 8, 1.0, 7), ("send_recv", 2, 1.0, 1)],
+    [
+        ("all_reduce", 4, 1.5, 6),
+        ("all_gather", 4, 0.75, 3),
+        ("reduce_scatter", 2, 0.5, 1),
+        ("broadcast", 8, 1.0, 7),
+        ("send_recv", 2, 1.0, 1),
+    ],
 )
 def test_ring_factors(kind, ranks, share, messages):
     assert traffic_share(kind, ranks) == share

@@ -5,13 +5,12 @@ from __future__ import annotations
 from math import log
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from foretrace.datasets.ops import Op, TensorMeta, canonical
 from foretrace.predictor.cost.analytic import analytic_time_s
 from foretrace.predictor.cost.measured import MeasuredTable
 from foretrace.predictor.hardware.device import Device
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 DEVICE = Device(
     name="paper", kind="cpu", flops_per_s={"fp32": 1e11}, bytes_per_s=1e10, cache_bytes_per_s=4e10, cache_bytes=1e6,

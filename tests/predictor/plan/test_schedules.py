@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from foretrace.datasets.errors import PlanError
 from foretrace.predictor.engine import GraphBuilder, simulate
 from foretrace.predictor.plan.schedules import SCHEDULES, schedule
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pipelines = st.tuples(st.sampled_from(sorted(SCHEDULES)), st.integers(1, 6), st.integers(1, 12))
 

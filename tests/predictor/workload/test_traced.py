@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-
 from foretrace.datasets.errors import InputError, PlanError
 from foretrace.datasets.plan import Plan
 from foretrace.datasets.workloads import load
@@ -55,9 +54,7 @@ def test_data_parallel_halves_the_work_and_notes_every_gradient():
 
 def test_fsdp_gathers_twice_and_scatters_once():
     program = trace(GPT, Plan(fsdp=2))[0].step
-    kinds = Counter(
-        program.collectives[entry.index].kind for entry in program.entries if entry.kind is Kind.COLLECTIVE
-    )
+    kinds = Counter(program.collectives[entry.index].kind for entry in program.entries if entry.kind is Kind.COLLECTIVE)
     units = LAYERS + 2  # embedding, blocks, head; the root holds no parameters of its own
     # The last unit is kept between forward and backward? FSDP2 reshards every unit but the root.
     assert kinds == {"all_gather": 2 * units, "reduce_scatter": units}
