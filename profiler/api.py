@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from ..datasets.environment import environment
 from ..datasets.errors import RunError
@@ -60,7 +60,7 @@ class profile:
         check_schedule(wait=wait, warmup=warmup, active=active, repeat=repeat)
         self.output = Path(output)
         self._channels = tuple(channels)
-        self._schedule = {"wait": wait, "warmup": warmup, "active": active, "repeat": repeat}
+        self._schedule: dict[str, Any] = {"wait": wait, "warmup": warmup, "active": active, "repeat": repeat}
         self._find_steps = find_steps or step_every is not None
         self._step_every = step_every
         self._force = force
@@ -78,7 +78,7 @@ class profile:
         """What has been recorded so far, read from the folder."""
         return Profile.load(self.output)
 
-    def __enter__(self) -> profile:
+    def __enter__(self) -> Self:
         rank, world_size = rank_of_process(), world_size_of_process()
         writer = RunWriter.create(self.output, kind="profile", rank=rank, force=self._force, run_id=self._run_id)
         writer.manifest(

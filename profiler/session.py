@@ -86,6 +86,7 @@ class Session:
         self._phase = WAIT
         self._profiled = False
         self._memory: MemoryChannel | None = None
+        self._last: list[Channel] = []
         self._channels = self._make_channels(optimizers)
         self._phases = self._plan(wait, warmup, active, repeat)
         if record_steps:
@@ -310,7 +311,7 @@ class Session:
                 self._memory = channel
             else:
                 made.append(channel)
-        self._last: list[Channel] = [*made, *([self._memory] if self._memory else [])]
+        self._last = [*made, *([self._memory] if self._memory else [])]
         return made
 
     def _all_channels(self) -> list[Channel]:

@@ -278,6 +278,7 @@ def _fused_skip(optimizer: Any) -> bool:
 
 def _subclasses(kind: type) -> Sequence[type]:
     found: list[type] = []
-    for each in kind.__subclasses__():
+    children: list[type] = kind.__subclasses__()
+    for each in children:
         found += [each, *_subclasses(each)]
     return found

@@ -75,6 +75,8 @@ class CollectivesChannel:
 
     def rows(self, steps: Sequence[StepWindow]) -> Rows:
         """Events of the window; rows come at the end. The described step counts when it is the only one."""
+        if self._recording.gave_way:
+            return {}
         kept = [step for step in steps if not step.described] or list(steps)
         windows = _Windows(kept)
         self._steps += len(kept)

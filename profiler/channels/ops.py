@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any
@@ -62,9 +62,7 @@ class OpsChannel:
         self._identities = Identities()
         self._rows: dict[tuple[Op, str, str], int] = {}
         self._table: list[_Row] = []
-        self._host: dict[str, list[tuple[float, int, int]]] = defaultdict(
-            list
-        )  # by phase and step: (seconds, ops, views)
+        self._host: dict[tuple[str, str], list[tuple[float, int, int]]] = defaultdict(list)  # by kind and phase
         self._steps = 0
         self._outside = 0
         self._unnamed = 0
@@ -82,6 +80,8 @@ class OpsChannel:
 
     def rows(self, steps: Sequence[StepWindow]) -> Rows:
         """Events of the window; op and host rows come at the end, over all windows."""
+        if self._recording.gave_way:
+            return {}
         nesting = nest(self._recording.events)
         timed = [step for step in steps if not step.described]
         self._with_trace_only |= bool(steps) and not timed
@@ -175,11 +175,11 @@ class OpsChannel:
         ]  # fmt: skip
         host = [
             {
-                "kind": "step", "phase": phase, "ops": round(median(each[1] for each in steps)),
-                "views": round(median(each[2] for each in steps)), "time_s": median(each[0] for each in steps),
-                "spread": spread([each[0] for each in steps]), "source": "profile",
+                "kind": kind, "phase": phase, "ops": round(median(each[1] for each in found)),
+                "views": round(median(each[2] for each in found)), "time_s": median(each[0] for each in found),
+                "spread": spread([each[0] for each in found]), "source": "profile",
             }
-            for phase, steps in self._host.items()
+            for (kind, phase), found in self._host.items()
         ]  # fmt: skip
         return {"ops": ops, "host": host}
 
@@ -221,7 +221,10 @@ class OpsChannel:
         return self._rows[key]
 
     def _note_host(self, nesting: Nesting, taken: list[Taken], steps: Sequence[StepWindow]) -> None:
-        """Time of the stepping thread between ops, by the phase of the op that follows."""
+        """Time of the stepping thread between ops, by the phase of the op that follows.
+
+        `step` rows are the host's own; `wait` rows are the part in which a collective ran on another thread.
+        """
         counts: dict[int, int] = defaultdict(int)
         for one in taken:
             counts[one.thread] += 1
@@ -229,22 +232,33 @@ class OpsChannel:
             return
         main = max(counts, key=lambda thread: counts[thread])
         event_s = self._recording.event_s or 0.0
+        busy = _union(event for event in nesting.events if event.name.startswith("gloo:") and event.thread != main)
         for step in steps:
             inside = [one for one in taken if one.step == step.step and one.thread == main]
             gaps: dict[str, float] = defaultdict(float)
+            waits: dict[str, float] = defaultdict(float)
+
+            def note(phase: str, start_s: float, end_s: float, gaps: Any = gaps, waits: Any = waits) -> None:
+                if end_s > start_s:
+                    waiting_s = _overlap(busy, start_s, end_s)
+                    gaps[phase] += end_s - start_s - waiting_s
+                    waits[phase] += waiting_s
+
             ops: dict[str, list[int]] = defaultdict(lambda: [0, 0])
             last_s = step.start_s
             for one in inside:
-                gaps[one.phase] += max(0.0, one.start_s - last_s)
+                note(one.phase, last_s, one.start_s)
                 op = self._identities.of(nesting.events[one.index])
                 ops[one.phase][op is not None and op.family == "view"] += 1
                 last_s = one.end_s
             if inside:
-                gaps[inside[-1].phase] += max(0.0, step.end_s - last_s)
+                note(inside[-1].phase, last_s, step.end_s)
             # Every event costs once, inside of an op or between two.
             for phase, (plain, views) in ops.items():
                 cost_s = event_s * (plain + views)
-                self._host[phase].append((max(0.0, gaps[phase] - cost_s), plain, views))
+                self._host["step", phase].append((max(0.0, gaps[phase] - cost_s), plain, views))
+                if busy:
+                    self._host["wait", phase].append((waits[phase], plain, views))
 
     def _event(self, event: Any, step: int, category: str, row: int | None, parent: int | None) -> dict[str, Any]:
         return {
@@ -296,6 +310,28 @@ def _phase(name: str, around: str | None) -> str:
     if name.startswith(BACKWARD):
         return "backward"
     return "optimizer" if name.startswith(OPTIMIZER) else "forward"
+
+
+def _union(events: Iterable[RawEvent]) -> list[tuple[float, float]]:
+    """Intervals in which at least one of the events ran, in seconds, in order."""
+    merged: list[tuple[float, float]] = []
+    for event in sorted(events, key=lambda one: one.start_ns):
+        start_s, end_s = event.start_ns / 1e9, event.end_ns / 1e9
+        if merged and start_s <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end_s, merged[-1][1]))
+        else:
+            merged.append((start_s, end_s))
+    return merged
+
+
+def _overlap(intervals: Sequence[tuple[float, float]], start_s: float, end_s: float) -> float:
+    """Seconds of [start, end] that lie in the intervals."""
+    found = 0.0
+    for place in range(max(0, bisect_right(intervals, (start_s, float("inf"))) - 1), len(intervals)):
+        if intervals[place][0] >= end_s:
+            break
+        found += max(0.0, min(end_s, intervals[place][1]) - max(start_s, intervals[place][0]))
+    return found
 
 
 def _device_seconds(nesting: Nesting) -> dict[int, float]:

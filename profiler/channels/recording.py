@@ -20,6 +20,7 @@ from typing import Any
 
 from ...datasets.errors import InputError
 from ..repair import read_trace
+from . import other_profilers
 from .events import RawEvent
 from .execution_trace import Node, read_execution_trace
 
@@ -41,6 +42,8 @@ class Recording:
         self.nodes: dict[int, Node] = {}
         """By identity of the event; of the described step only."""
         self.repaired_names = 0
+        self.gave_way = False
+        """True when the script's own profiler took over: the window has nothing."""
         self.problem: str | None = None
         """Why there are no events or no nodes; None when all went well."""
         self._clock = clock
@@ -56,7 +59,8 @@ class Recording:
 
         if not torch.profiler.kineto_available():
             return "this torch was built without Kineto"
-        if torch.autograd._profiler_enabled():
+        other_profilers.install()
+        if torch.autograd._profiler_enabled() or other_profilers.in_use():
             return "another profiler is already recording in this process"
         return None
 
@@ -64,9 +68,12 @@ class Recording:
         """Start and stop once, for what the first start costs, and measure the cost of an event."""
         import torch
 
+        if other_profilers.in_use():
+            self.problem = other_profilers.IN_USE
+            return
         try:
             tensor = torch.ones(2, 2)
-            with torch.no_grad():
+            with torch.no_grad(), other_profilers.own():
                 plain_s = self._time_views(tensor)
                 profiler = self._make(None)
                 with quiet_stderr():
@@ -80,7 +87,10 @@ class Recording:
 
     def start(self, *, described: bool = False) -> None:
         """Begin to record; `described` says that the first step is already the described one."""
-        self.events, self.nodes, self.problem = [], {}, None
+        self.events, self.nodes, self.problem, self.gave_way = [], {}, None, False
+        if other_profilers.in_use():
+            self.problem, self.gave_way = other_profilers.IN_USE, True
+            return
         if self.event_s is None:
             self.warm_up()
         if self.problem is None:
@@ -126,8 +136,9 @@ class Recording:
                 self._observer = ExecutionTraceObserver()
                 self._observer.register_callback(str(Path(self._folder.name) / "trace.json"))
             self._profiler = self._make(self._observer)
-            with quiet_stderr():
+            with quiet_stderr(), other_profilers.own():
                 self._profiler.start()
+            other_profilers.begin(self._yield)
             # Kineto's clock is the wall clock on all platforms that we read.
             self._offset_ns = round(self._clock() * 1e9) - time.time_ns()
         except (RuntimeError, OSError) as error:
@@ -137,12 +148,13 @@ class Recording:
 
     def _end(self) -> None:
         profiler, self._profiler = self._profiler, None
+        other_profilers.end()
         try:
             import torch
 
             if torch.cuda.is_available() and torch.cuda.is_initialized():
                 torch.cuda.synchronize()
-            with quiet_stderr():
+            with quiet_stderr(), other_profilers.own():
                 profiler.stop()
                 if self._observer is not None:
                     self._observer.unregister_callback()  # writes the end of the file
@@ -151,6 +163,11 @@ class Recording:
             self.problem = f"torch.profiler cannot stop: {_first_line(error)}"
         finally:
             self._drop_observer()
+
+    def _yield(self) -> None:
+        """The script starts its own profiler."""
+        self.stop()
+        self.events, self.nodes, self.problem, self.gave_way = [], {}, other_profilers.IN_USE, True
 
     def _collect(self, profiler: Any) -> None:
         # Every start counts ids anew; a base keeps the two halves of a window apart.

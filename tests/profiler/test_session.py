@@ -185,3 +185,21 @@ def test_another_profiler_is_a_reason(writer):
         "status": None, "reason": "another profiler is already recording in this process",
     }  # fmt: skip
     session.close()
+
+
+def test_the_scripts_own_profiler_goes_first(writer):
+    optimizers = []
+    # Once only: a second cycle warns, and warnings are errors here.
+    schedule = torch.profiler.schedule(wait=1, warmup=1, active=4, repeat=1)
+    session = Session(writer, channels=("ops",), optimizers=lambda: optimizers)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule) as own:
+        model = torch.nn.Linear(6, 3)
+        for _ in range(8):
+            model(torch.ones(2, 6)).sum().backward()
+            session.step()
+            own.step()
+    session.close()
+    assert any(event.key == "aten::addmm" for event in own.key_averages())
+    profile = Profile.load(writer.path)
+    assert len(profile.steps) == 8
+    assert profile.manifest["channels"]["ops"]["reason"].startswith("the script uses torch.profiler itself")

@@ -16,6 +16,7 @@ class Recorded:
     """A recording that replays."""
 
     problem = None
+    gave_way = False
 
     def __init__(self, events):
         self.events = events

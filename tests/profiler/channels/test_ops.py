@@ -147,6 +147,7 @@ class Replayed:
     """A recording with given events."""
 
     event_s = 0.0
+    gave_way = False
     nodes: dict = {}  # noqa: RUF012
     problem = None
     repaired_names = 0
@@ -186,6 +187,19 @@ def test_device_time_is_the_time_of_its_kernels():
     (taken,) = channel.take(nest(events), [StepWindow(0, 0.0, 1.0)])
     assert taken.time_s == pytest.approx(45e-6)
     assert taken.device == "cuda"
+
+
+def test_waiting_for_a_collective_is_not_host_time():
+    # add 0-10, gap 10-90 with a collective 20-70 and 60-80 on two threads, mul 90-100, gap to 110.
+    events = [
+        op("aten::add", 0, 10), op("aten::mul", 90, 100),
+        RawEvent("gloo:all_reduce", 20_000, 70_000, 2, 7), RawEvent("gloo:all_reduce", 60_000, 80_000, 3, 7),
+    ]  # fmt: skip
+    channel = OpsChannel(Replayed(events), rank=0)
+    channel.rows([StepWindow(0, 0.0, 110e-6)])
+    host = {row["kind"]: row["time_s"] for row in channel.last_rows()["host"]}
+    # 80 + 10 between ops, 60 of them waiting.
+    assert host == {"step": pytest.approx(30e-6), "wait": pytest.approx(60e-6)}
 
 
 def case_events(name):
