@@ -163,7 +163,7 @@ def _answer(
             "calibration_step_factor": calibration.step_factor if calibration else None,
             "foretrace": __version__,
             "torch": _version("torch"),
-            "settings": {key: value for key, value in dict(workload.settings).items()},
+            "settings": dict(workload.settings),
             "threads_per_rank": threads,
             "ranks_per_stage": members,
         },
@@ -189,7 +189,7 @@ def _mfu(flops: float, step_time_s: float, plan: Plan, cluster: Cluster, threads
     ranks = min(plan.world_size, max(1, cluster.cores // threads))
     return {
         "mfu": flops / step_time_s / (per_rank * ranks),
-        "mfu_convention": f"traced FLOPs, recompute counted, causal half, over the measured {dtype} GEMM peak of {ranks} rank(s)",
+        "mfu_convention": f"traced FLOPs, recompute counted, causal half, over the measured {dtype} GEMM peak, {ranks} rank(s)",
     }
 
 

@@ -22,12 +22,13 @@ class HostCosts:
     wrapper_s: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def from_rows(cls, host: pd.DataFrame) -> HostCosts:
-        """Read the HOST table of a device file: medians over its tiny workloads."""
+    def from_rows(cls, host: pd.DataFrame, *, floor_s: float) -> HostCosts:
+        """Read the HOST table of a device file: medians over its tiny workloads.
+
+        `floor_s` is what the price of an op that has nothing to do already holds (its launch).
+        """
         host = host[host.time_s.notna()]
         training = host[host.kind == "training"].groupby("phase").time_s.median()
-        isolated = host[host.kind == "isolated"].time_s
-        floor_s = float(isolated.median()) if len(isolated) else 0.0
         per_op = {str(phase): max(0.0, float(value) - floor_s) for phase, value in training.items()}
         wrappers = host[~host.kind.isin(["training", "isolated"])].groupby("kind").time_s.median()
         return cls(per_op, {str(kind): max(0.0, float(value)) for kind, value in wrappers.items()})

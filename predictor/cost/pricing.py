@@ -53,7 +53,7 @@ class Pricer:
             if together[1] > 1 and together[0] == alone[0]
             else None
         )
-        self.host = HostCosts.from_rows(machine.host)
+        self.host = HostCosts.from_rows(machine.host, floor_s=self.device.launch_s)
         self.curves = CollectiveCurves(machine.collectives)
         self._cache: dict[tuple[Op, str], Price] = {}
 
