@@ -82,6 +82,7 @@ def _print(facts: dict[str, Any]) -> None:
     terminal.print_table(terminal.table(("what", "measured"), rows))
     counts = facts["rows"]
     click.echo(
-        f"{facts['name']}: {counts['ops']} op rows, {counts['collectives']} collective rows, {counts['host']} host rows "
+        f"{facts['name']}: {counts['ops']} op rows, {counts['collectives']} collective rows, "
+        f"{counts['host']} host rows "
         f"in {facts['seconds_taken_s']:.0f} s, saved in {facts['path']}"
     )

@@ -29,7 +29,9 @@ _OPTIMIZERS: dict[str, tuple[int, Callable[[list[torch.Tensor]], torch.optim.Opt
     "SGD with momentum": (3, lambda parameters: torch.optim.SGD(parameters, lr=1e-6, momentum=0.9)),
 }
 _QUICK_SHAPES = [(64,), (1024,), (64, 64), (128, 128), (256, 256), (256, 1024), (1024, 1024), (4096, 512)]
-_FULL_SHAPES = [(16,), (256,), (4096,), (32, 64), (192, 192), (384, 384), (512, 1024), (2048, 1024), (4096, 1024), (8192, 1024)]  # fmt: skip
+_FULL_SHAPES = [
+    (16,), (256,), (4096,), (32, 64), (192, 192), (384, 384), (512, 1024), (2048, 1024), (4096, 1024), (8192, 1024),
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

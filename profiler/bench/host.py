@@ -1,27 +1,26 @@
-"""Host time: what Python, autograd and the parallel wrappers cost per op, measured where tensors are too small to matter.
+"""Host time: what Python and autograd cost per op, measured where tensors are too small to matter.
 
-`training` rows: wall time of a phase of a real tiny training loop over the number of ops in it (views not counted, their
-time is part of it). `isolated` rows: the launch floor of the same kind of op in a plain loop. Wrapper rows: what a
-wrapped tiny model's step takes beyond its ops at the training rate and its collectives at their measured latency.
+`training` rows: wall time of a phase of a real tiny training loop over the number of ops in it (views not counted,
+their time is part of it). `isolated` rows: the same ops in a plain loop. `page_fault`: the first write to a fresh page.
 """
 
 from __future__ import annotations
 
+import mmap
 import time
 from collections import Counter
 from collections.abc import Callable
-from statistics import median
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...datasets.ops import canonical, short_name
-from ...datasets.plan import Plan
 from ...datasets.workloads import load
 from ...datasets.workloads.spec import Workload
-from ...datasets.workloads.step import make_step
 from ..rank import RankContext
+from .heap import page_fault_s
+from .point import op_of
 from .timing import Timing, repeat
 
 TINY: dict[str, dict[str, Any]] = {
@@ -73,7 +72,13 @@ def measure_host(context: RankContext) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for name in TINY:
         rows += _training_rows(name)
-    rows.append(_isolated_row())
+        rows.append(_isolated_row(name))
+    rows.append(
+        {
+            "kind": "page_fault", "workload": None, "phase": None, "ops": None, "views": None, "time_s": page_fault_s(),
+            "spread": None, "source": f"first write to a fresh page of {mmap.PAGESIZE} bytes less the second",
+        }
+    )  # fmt: skip
     return {"rows": rows}
 
 
@@ -125,125 +130,39 @@ def _training_rows(name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _isolated_row() -> dict[str, Any]:
-    a, b = torch.ones(4, 4), torch.ones(4, 4)
-    timings = [
-        Timing.of(repeat(call, budget_s=0.02)).time_s
-        for call in (
-            lambda: torch.mm(a, b),
-            lambda: torch.add(a, b),
-            lambda: torch.relu(a),
-            lambda: a.clone(),
-            lambda: a.mul_(1.0),
-        )
-    ]
+class OpTape(TorchDispatchMode):
+    """Every operator call of a step with its arguments, views left out, to be called again without the step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Any, dict[str, Any]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        op = op_of(func, [], {}, [])
+        if op is not None and op.family != "view":
+            self.calls.append((func, args, kwargs))
+        return func(*args, **kwargs)
+
+
+def _isolated_row(name: str) -> dict[str, Any]:
+    workload = tiny(name)
+    module = workload.build()
+    optimizer = workload.make_optimizer(module.parameters())
+    inputs, target = workload.make_batch(workload.batch)
+    tape = OpTape()
+    with tape:
+        workload.loss(module(*inputs), target).backward()
+        optimizer.step()
+
+    def replay() -> None:
+        with torch.no_grad():
+            for func, args, kwargs in tape.calls:
+                func(*args, **kwargs)
+
+    timing = Timing.of(repeat(replay, budget_s=0.1))
     return {
-        "kind": "isolated", "workload": None, "phase": None, "ops": 1, "views": 0, "time_s": median(timings),
-        "spread": None, "source": "median of mm, add, relu, clone, mul_ on 4 × 4 in a plain loop",
+        "kind": "isolated", "workload": name, "phase": None, "ops": len(tape.calls), "views": 0,
+        "time_s": timing.time_s / len(tape.calls), "spread": timing.spread,
+        "source": "the ops of a step of tiny tensors, one after the other in a plain loop",
     }  # fmt: skip
-
-
-def measure_wrappers(context: RankContext) -> dict[str, Any]:
-    """HOST rows of wrappers on two ranks; `task["latency_s"]` holds each collective's latency by kind."""
-    latency_s: dict[str, float] = context.task["latency_s"]
-    torch.set_num_threads(1)
-    plain = {name: _step_facts(tiny(name), Plan(), context) for name in ("gpt", "mlp")}
-    per_op = {name: facts["time_s"] / facts["ops"] for name, facts in plain.items()}
-    rows = []
-
-    def row(kind: str, seconds: list[float], source: str) -> None:
-        rows.append(
-            {
-                "kind": kind, "workload": "gpt, mlp", "phase": None, "ops": None, "views": None,
-                "time_s": max(0.0, median(seconds)), "spread": None, "source": source,
-            }
-        )  # fmt: skip
-
-    both = ("gpt", "mlp")
-    # dp: a + b · parameters, from two models; the one bucket's all-reduce taken off.
-    extra = {}
-    for name in both:
-        facts = _step_facts(tiny(name), Plan(dp=2), context)
-        extra[name] = (facts["time_s"] - plain[name]["time_s"] - latency_s["all_reduce"], facts["parameters"])
-    (large_s, large), (small_s, small) = extra["gpt"], extra["mlp"]
-    each = max(0.0, (large_s - small_s) / (large - small)) if large != small else 0.0
-    row("ddp_parameter", [each], "step under DDP less plain step less all-reduce latency: slope over parameters")
-    row("ddp_step", [small_s - each * small], "the same, intercept")
-
-    fsdp = []
-    for name in both:
-        facts = _step_facts(tiny(name), Plan(fsdp=2), context)
-        units = facts["blocks"] + 1
-        spent = (
-            facts["ops"] * per_op[name]
-            + facts["gathers"] * latency_s["all_gather"]
-            + facts["scatters"] * latency_s["reduce_scatter"]
-        )
-        fsdp.append((facts["time_s"] - spent) / units)
-    row("fsdp_unit", fsdp, "step under FSDP2 less its ops at the plain rate less collectives, per unit")
-
-    tensor = []
-    for name in both:
-        facts = _step_facts(tiny(name), Plan(tp=2), context)
-        spent = facts["ops"] * per_op[name] + facts["all_reduces"] * latency_s["all_reduce"]
-        tensor.append((facts["time_s"] - spent) / facts["ops"])
-    row("dtensor_op", tensor, "step under tensor parallel less its ops at the plain rate less all-reduces, per op")
-
-    checkpoint = []
-    for name in both:
-        facts = _step_facts(tiny(name), Plan(recompute="full"), context)
-        checkpoint.append((facts["time_s"] - facts["ops"] * per_op[name]) / facts["blocks"])
-    row("checkpoint_block", checkpoint, "step with full recompute less its ops at the plain rate, per block")
-
-    micro = 4
-    actions = []
-    for name in both:
-        accumulated = _step_facts(tiny(name), Plan(micro_batches=micro), context)
-        piped = _step_facts(tiny(name), Plan(pp=2, micro_batches=micro, schedule="gpipe"), context)
-        # Two stages of half the work each: (m + 1) of m micro-batches' halves, and a message each way at the turn.
-        ideal_s = accumulated["time_s"] / 2 * (micro + 1) / micro + 2 * latency_s["send_recv"]
-        actions.append((piped["time_s"] - ideal_s) / (2 * (micro + 1)))
-    row(
-        "pipeline_action",
-        actions,
-        "two-stage GPipe step less (m + 1)/2m of the plain step less two messages, per action",
-    )
-    return {"rows": rows}
-
-
-def _step_facts(workload: Workload, plan: Plan, context: RankContext) -> dict[str, Any]:
-    """Median step seconds over ranks' maximum, and what a step does on this rank."""
-    from torch import distributed
-
-    from ...datasets.workloads.parallel import blocks
-
-    if plan.world_size == 1 or plan.pp > 1:
-        step = make_step(workload, plan, rank=context.rank if plan.world_size > 1 else 0)
-    else:
-        step = make_step(workload, plan, rank=context.rank)
-    for _ in range(4):
-        step.run()
-    seconds = []
-    for _ in range(_STEPS):
-        context.barrier()
-        before = time.perf_counter()
-        step.run()
-        seconds.append(time.perf_counter() - before)
-    slowest = torch.tensor(seconds, dtype=torch.float64)
-    distributed.all_reduce(slowest, op=distributed.ReduceOp.MAX)
-    counter = OpCounter()
-    if plan.pp == 1 and plan.dp == 1:
-        with counter:
-            step.run()
-    else:
-        step.run()
-    names = counter.collectives
-    return {
-        "time_s": float(slowest.median()),
-        "ops": max(1, sum(counter.ops.values())),
-        "parameters": sum(1 for _ in step.module.parameters()),
-        "blocks": max(1, len(blocks(workload.build()))),
-        "gathers": sum(count for name, count in names.items() if "gather" in name),
-        "scatters": sum(count for name, count in names.items() if "scatter" in name),
-        "all_reduces": sum(count for name, count in names.items() if "allreduce" in name or "all_reduce" in name),
-    }

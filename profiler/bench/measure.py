@@ -11,6 +11,7 @@ import pandas as pd
 from ...datasets.environment import environment, usable_cores
 from ...datasets.machine import Machine
 from ..launch import launch
+from .peaks import peaks
 
 WORKER = "foretrace.profiler.bench.worker"
 Progress = Callable[[str, int], None]
@@ -38,9 +39,7 @@ def measure_machine(
             progress=(lambda done: progress(what, done)) if progress else None,
         )
 
-    from .sweep import merge
-
-    budget = {"point_s": 0.02 if quick else 0.08, "extra_s": 8.0 if quick else 90.0}
+    budget = {"point_s": 0.015 if quick else 0.08, "extra_s": 5.0 if quick else 90.0}
     threads = [cores, 1] if cores > 1 else [1]
     ops = merge([run("points", "ops alone", 1, threads=threads, **budget)[0]["rows"]])
     if cores > 1:
@@ -51,12 +50,7 @@ def measure_machine(
         part = run("collectives", f"collectives of {ranks} ranks", ranks, collective_s=0.06 if quick else 0.3)
         collectives += part[0]["rows"]
     host = run("host", "host time", 1)[0]["rows"]
-    latency_s = {
-        row["kind"]: row["time_s"]
-        for row in reversed(collectives)
-        if row["ranks"] == 2 and row["compute"] == "idle" and row["bytes"] <= 4096
-    }
-    host += run("wrappers", "host time of wrappers", 2, latency_s=latency_s)[0]["rows"]
+    host += run("wrappers", "host time of wrappers", 2)[0]["rows"]
     facts = environment()
     device = str(facts.get("cpu_model") or "cpu")
     frame = pd.DataFrame(ops)
@@ -68,23 +62,20 @@ def measure_machine(
         ops=frame,
         collectives=pd.DataFrame(collectives).assign(rank=None),
         host=pd.DataFrame(host),
-        peaks=_peaks(frame),
+        peaks=peaks(frame),
         quick=quick,
         seconds_taken_s=time.monotonic() - started,
     )
 
 
-def _peaks(ops: pd.DataFrame) -> dict[str, float]:
-    """Best measured rates: GEMM FLOP/s by dtype and threads, and bytes/s of copies in and out of cache."""
-    peaks: dict[str, float] = {}
-    for (threads, processes), rows in ops.groupby(["threads", "processes"]):
-        where = f"{threads}_thread{'s' if threads > 1 else ''}" + (f"_{processes}_processes" if processes > 1 else "")
-        gemms = rows[rows.op.isin(["linear", "matmul"])]
-        for dtype, some in gemms.groupby("dtype"):
-            peaks[f"{dtype}_flops_per_s_{where}"] = float((some.flops / some.time_s).max())
-        copies = rows[rows.op.isin(["copy.clone", "copy.copy"]) & (rows.dtype == "fp32")]
-        total = copies.bytes_read + copies.bytes_written
-        for label, chosen in (("cache", (total > 1 << 16) & (total <= 1 << 20)), ("memory", total >= 1 << 25)):
-            if chosen.any():
-                peaks[f"copy_{label}_bytes_per_s_{where}"] = float((total / copies.time_s)[chosen].median())
-    return peaks
+def merge(per_rank: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """One row per point from the rows of the ranks that ran it together: the mean of their medians."""
+    merged = []
+    for rows in zip(*per_rank, strict=True):
+        row = dict(rows[0])
+        assert all(other["point"] == row["point"] for other in rows), "ranks measured in different orders"
+        del row["point"]
+        row["time_s"] = sum(other["time_s"] for other in rows) / len(rows)
+        row["spread"] = max(other["spread"] for other in rows)
+        merged.append(row)
+    return merged

@@ -15,7 +15,7 @@ import torch
 from .point import Fresh, Point
 
 FP32, BF16 = torch.float32, torch.bfloat16
-# Largest GEMM of a sweep in multiply-adds. A CPU without bf16 units runs bf16 hundreds of times slower than fp32; what is
+# Largest GEMM of a sweep in multiply-adds. A CPU without bf16 units runs bf16 tens of times slower than fp32; what is
 # larger follows the rate of the largest one measured.
 _MOST_MACS = {FP32: 1 << 30, BF16: 1 << 24}
 
@@ -42,7 +42,7 @@ def _rand(*shape: int, dtype: torch.dtype = FP32) -> torch.Tensor:
     return torch.full(shape, 0.5, dtype=dtype)
 
 
-# -- GEMM ---------------------------------------------------------------------------------------------------------------
+# -- GEMM ------------------------------------------------------------------------------------------------------------
 
 _QUICK_GEMMS = [
     (8, 8, 8), (32, 32, 32), (64, 64, 64), (16, 256, 256), (16, 1024, 256), (64, 256, 256), (64, 1024, 256),
@@ -115,14 +115,14 @@ def _batched(dtype: torch.dtype) -> Iterator[Point]:
         )
 
 
-# -- attention ------------------------------------------------------------------------------------------------------------
+# -- attention -------------------------------------------------------------------------------------------------------
 
 
 def _attention(dtype: torch.dtype, quick: bool) -> Iterator[Point]:
     shapes = [
-        (1, 2, 16, 16), (8, 4, 32, 32), (4, 4, 64, 64), (16, 4, 64, 48), (8, 4, 128, 64), (2, 8, 128, 64), (32, 4, 64, 32),
-        (4, 4, 256, 64), (2, 8, 256, 32), (16, 8, 128, 32), (2, 4, 512, 64), (1, 8, 512, 64), (1, 4, 1024, 64), (32, 6, 65, 64),
-        (16, 4, 197, 64),
+        (1, 2, 16, 16), (8, 4, 32, 32), (4, 4, 64, 64), (16, 4, 64, 48), (8, 4, 128, 64), (2, 8, 128, 64),
+        (32, 4, 64, 32), (4, 4, 256, 64), (2, 8, 256, 32), (16, 8, 128, 32), (2, 4, 512, 64), (1, 8, 512, 64),
+        (1, 4, 1024, 64), (32, 6, 65, 64), (16, 4, 197, 64),
     ]  # fmt: skip
     if dtype is BF16:
         shapes = [s for s in shapes if prod(s) * s[2] <= _MOST_MACS[BF16]]
@@ -145,7 +145,7 @@ def _attention(dtype: torch.dtype, quick: bool) -> Iterator[Point]:
         yield Point("aten._scaled_dot_product_flash_attention_for_cpu_backward.default", backward)
 
 
-# -- convolution and pooling ------------------------------------------------------------------------------------------------
+# -- convolution and pooling -----------------------------------------------------------------------------------------
 
 
 def _convolutions(dtype: torch.dtype, quick: bool) -> Iterator[Point]:
@@ -210,9 +210,12 @@ def _convolutions(dtype: torch.dtype, quick: bool) -> Iterator[Point]:
             yield Point("aten._adaptive_avg_pool2d.default", lambda n=n, c=c, s=side: [_rand(n, c, s, s), [1, 1]])
 
 
-# -- norms, softmax, losses ---------------------------------------------------------------------------------------------------
+# -- norms, softmax, losses ------------------------------------------------------------------------------------------
 
-_ROWS = [(1, 16), (16, 64), (64, 256), (256, 512), (512, 256), (1024, 256), (1024, 1024), (2048, 512), (4096, 256), (8192, 192), (16384, 128), (2048, 2048)]  # fmt: skip
+_ROWS = [
+    (1, 16), (16, 64), (64, 256), (256, 512), (512, 256), (1024, 256), (1024, 1024), (2048, 512), (4096, 256),
+    (8192, 192), (16384, 128), (2048, 2048),
+]  # fmt: skip
 
 
 def _norms(dtype: torch.dtype, quick: bool) -> Iterator[Point]:
@@ -308,7 +311,7 @@ def _embeddings(quick: bool) -> Iterator[Point]:
         )
 
 
-# -- vector ops -----------------------------------------------------------------------------------------------------------------
+# -- vector ops ------------------------------------------------------------------------------------------------------
 
 
 def _sizes(quick: bool, *, most: int = 1 << 24) -> list[int]:
@@ -322,7 +325,7 @@ def _shape(elements: int) -> tuple[int, int]:
 
 
 def _activations(dtype: torch.dtype, quick: bool) -> Iterator[Point]:
-    for elements in _sizes(quick, most=1 << (23 if dtype is FP32 else 22)):
+    for elements in _sizes(quick, most=1 << 22):
         x = lambda e=elements: _rand(*_shape(e), dtype=dtype)  # noqa: E731
         row = lambda e=elements: _rand(_shape(e)[1], dtype=dtype)  # noqa: E731
         for call in ("gelu", "relu", "tanh", "sigmoid"):
@@ -360,7 +363,10 @@ def _optimizers(quick: bool) -> Iterator[Point]:
         yield Point(
             "aten._fused_adamw_.default",
             lambda s=state: [s(), s(), s(), s(), [], [torch.tensor(5.0)]],
-            (("lr", 1e-6), ("beta1", 0.9), ("beta2", 0.999), ("weight_decay", 0.01), ("eps", 1e-8), ("amsgrad", False), ("maximize", False)),
+            (
+                ("lr", 1e-6), ("beta1", 0.9), ("beta2", 0.999), ("weight_decay", 0.01), ("eps", 1e-8),
+                ("amsgrad", False), ("maximize", False),
+            ),
         )  # fmt: skip
 
 
@@ -425,7 +431,10 @@ def _sharding(elements: int) -> Iterator[Point]:
 
 
 def _recurrent(dtype: torch.dtype, quick: bool) -> Iterator[Point]:
-    shapes = [(4, 2, 16, 16), (16, 8, 64, 64), (32, 8, 128, 128), (64, 16, 256, 256), (32, 32, 256, 256), (128, 8, 128, 256), (64, 32, 128, 128), (16, 64, 256, 512)]  # fmt: skip
+    shapes = [
+        (4, 2, 16, 16), (16, 8, 64, 64), (32, 8, 128, 128), (64, 16, 256, 256), (32, 32, 256, 256), (128, 8, 128, 256),
+        (64, 32, 128, 128), (16, 64, 256, 512),
+    ]  # fmt: skip
     # oneDNN has no bf16 LSTM below AVX-512; torch then runs the cell as separate ops, which are swept anyway.
     for steps, batch, width, hidden in shapes if dtype is FP32 else []:
 

@@ -14,8 +14,9 @@ import json
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -32,7 +33,7 @@ from .together import SpinBarrier, decided, largest
 BLOCK_POINTS = 32
 PROBE_TOLERANCE = 1.10
 """A block whose probe takes longer than this times the best tenth of all probes is measured again."""
-LEAST_ROUNDS, LEAST_ROUNDS_LONG, MOST_ROUNDS = 5, 3, 15
+LEAST_ROUNDS, LEAST_ROUNDS_LONG, MOST_ROUNDS = 5, 3, 11
 LONG_S = 0.02
 """A call longer than this is long: three rounds will do."""
 
@@ -88,6 +89,26 @@ def slow_blocks(blocks: Sequence[Block]) -> list[Block]:
     return sorted((block for block in blocks if block.quality_s > limit_s), key=lambda block: -block.quality_s)
 
 
+def repeat_slow(
+    blocks: Sequence[Block],
+    run: Callable[[Block], None],
+    *,
+    budget_s: float,
+    decide: Callable[[bool], bool] = bool,
+    clock: Callable[[], float] = time.monotonic,
+) -> int:
+    """Measure slow blocks again, worst first, one pass, while less than `budget_s` was spent; how many were.
+
+    `decide` makes all ranks follow rank 0's view of the clock.
+    """
+    deadline = clock() + budget_s
+    for number, block in enumerate(slow := slow_blocks(blocks)):
+        if not decide(clock() < deadline):
+            return number
+        run(block)
+    return len(slow)
+
+
 def measure_points(context: RankContext) -> dict[str, Any]:
     """Rows for each thread count of the task's `threads`; the parent merges those of several ranks."""
     hold_memory()
@@ -114,20 +135,13 @@ def measure_points(context: RankContext) -> dict[str, Any]:
 
     for block in blocks:
         run(block)
-    deadline = time.monotonic() + task["extra_s"]
-    repeated = 0
-    for block in slow_blocks(blocks):
-        if not decided(context, time.monotonic() < deadline):
-            break
-        run(block)
-        repeated += 1
+    repeated = repeat_slow(blocks, run, budget_s=task["extra_s"], decide=partial(decided, context))
     rows = [row for block in blocks for row in block.rows]
     return {
         "rows": rows,
         "blocks": len(blocks),
         "repeated": repeated,
         "noisy": len(slow_blocks(blocks)),
-        "probe_s": sorted(b.quality_s for b in blocks),
     }
 
 
@@ -192,16 +206,3 @@ def _row(context: RankContext, index: int, op: Any, threads: int, timing: Timing
         "threads": threads, "processes": context.world_size, "cache": "cold", "time_s": timing.time_s,
         "spread": timing.spread, "count": timing.count,
     }  # fmt: skip
-
-
-def merge(per_rank: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """One row per point from the rows of the ranks that ran it together: the mean of their medians."""
-    merged = []
-    for rows in zip(*per_rank, strict=True):
-        row = dict(rows[0])
-        assert all(other["point"] == row["point"] for other in rows), "ranks measured in different orders"
-        del row["point"]
-        row["time_s"] = sum(other["time_s"] for other in rows) / len(rows)
-        row["spread"] = max(other["spread"] for other in rows)
-        merged.append(row)
-    return merged

@@ -10,8 +10,9 @@ from ..rank import RankContext, rank_main
 
 def _jobs() -> dict[str, Callable[[RankContext], dict[str, Any]]]:
     from .collectives import measure_collectives
-    from .host import measure_host, measure_wrappers
+    from .host import measure_host
     from .sweep import measure_points
+    from .wrappers import measure_wrappers
 
     return {
         "points": measure_points,
