@@ -89,8 +89,8 @@ def _demo(work: Path, *, fresh: bool) -> None:
     rows = [_row(plan, prediction, run) for plan, prediction, run in zip(plans, predictions, measured, strict=True)]
     heads = ("plan", "predicted", "80 % interval", "measured", "error", "inside", "memory predicted", "measured")
     terminal.print_table(terminal.table(heads, rows))
-    _say(f"\nDone in {(time.monotonic() - started) / 60:.1f} minutes. Next: foretrace predict gpt --plan dp=2 --explain "
-         f"--cluster {work / 'machine.json'}")  # fmt: skip
+    _say(f"\nDone in {(time.monotonic() - started) / 60:.1f} minutes. Next:")
+    _say(f"foretrace predict gpt --plan dp=2 --explain --cluster {work / 'machine.json'}")
 
 
 def _machine(path: Path, *, fresh: bool) -> Machine:

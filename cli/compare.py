@@ -115,8 +115,9 @@ def _of_profile(path: Path, profile: Profile) -> Side:
         key = (str(row.name), phase, dims, str(row.dtype))
         ops[key] = ops.get(key, 0.0) + seconds
         parts[phase] = parts.get(phase, 0.0) + seconds
+    workload = (profile.manifest.get("workload") or {}).get("name", "run")
     return Side(
-        label=f"{path.name}: {(profile.manifest.get('workload') or {}).get('name', 'run')} {profile.plan or ''}".rstrip(),
+        label=f"{path.name}: {workload} {profile.plan or ''}".rstrip(),
         kind="profile",
         step_time_s=profile.step_time_s,
         interval_s=None,
@@ -138,8 +139,8 @@ def compare(a: Side, b: Side) -> dict[str, Any]:
         inside = predicted.interval_s[0] <= measured.step_time_s <= predicted.interval_s[1]
     return {
         "command": "compare",
-        "a": {"label": a.label, "kind": a.kind, "step_time_s": a.step_time_s, "interval_s": a.interval_s, "spread": a.spread, "peak_memory_bytes": a.peak_memory_bytes},
-        "b": {"label": b.label, "kind": b.kind, "step_time_s": b.step_time_s, "interval_s": b.interval_s, "spread": b.spread, "peak_memory_bytes": b.peak_memory_bytes},
+        "a": _facts(a),
+        "b": _facts(b),
         "step_change": b.step_time_s / a.step_time_s - 1.0,
         "noise": max(a.spread, b.spread),
         "measured_inside_interval": inside,
@@ -156,6 +157,11 @@ def compare(a: Side, b: Side) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _facts(side: Side) -> dict[str, Any]:
+    names = ("label", "kind", "step_time_s", "interval_s", "spread", "peak_memory_bytes")
+    return {name: getattr(side, name) for name in names}
+
+
 def _print(a: Side, b: Side, facts: dict[str, Any]) -> None:
     click.echo(f"A  {a.label} ({a.kind})\nB  {b.label} ({b.kind})\n")
     rows = [
@@ -164,7 +170,10 @@ def _print(a: Side, b: Side, facts: dict[str, Any]) -> None:
             "interval or spread", _width(a), _width(b),
             {True: "measured inside", False: "measured OUTSIDE", None: ""}[facts["measured_inside_interval"]],
         ),
-        ("peak memory", terminal.size(a.peak_memory_bytes), terminal.size(b.peak_memory_bytes), _change(a.peak_memory_bytes, b.peak_memory_bytes)),
+        (
+            "peak memory", terminal.size(a.peak_memory_bytes), terminal.size(b.peak_memory_bytes),
+            _change(a.peak_memory_bytes, b.peak_memory_bytes),
+        ),
     ]  # fmt: skip
     for part in facts["parts"]:
         a_s, b_s = part["a_s"], part["b_s"]
@@ -174,7 +183,10 @@ def _print(a: Side, b: Side, facts: dict[str, Any]) -> None:
     if facts["ops"]:
         click.echo("\nLargest differences by op, seconds per step:\n")
         ops = [
-            (op["op"], op["phase"], op["dims"], op["dtype"], terminal.duration(op["a_s"]), terminal.duration(op["b_s"]), _change(op["a_s"], op["b_s"]))
+            (
+                op["op"], op["phase"], op["dims"], op["dtype"], terminal.duration(op["a_s"]),
+                terminal.duration(op["b_s"]), _change(op["a_s"], op["b_s"]),
+            )
             for op in facts["ops"][:TOP_OPS]
         ]  # fmt: skip
         terminal.print_table(terminal.table(("op", "phase", "dims", "dtype", "A", "B", "B to A"), ops))
@@ -210,8 +222,8 @@ def _judge(a: Side, b: Side, facts: dict[str, Any], limit: float) -> None:
     if a.kind == b.kind == "profile":
         if change - facts["noise"] > limit:
             raise Regression(
-                f"compare: {b.label} takes {terminal.duration(b.step_time_s)} a step, {change:+.1%} against {a.label}; the limit "
-                f"is +{limit:.1%} beyond the noise of {facts['noise']:.1%}"
+                f"compare: {b.label} takes {terminal.duration(b.step_time_s)} a step, {change:+.1%} against "
+                f"{a.label}; the limit is +{limit:.1%} beyond the noise of {facts['noise']:.1%}"
             )
     elif abs(change) > limit:
         raise Regression(

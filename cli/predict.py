@@ -83,8 +83,8 @@ def _does_not_fit(prediction: Prediction) -> str:
     parts = ", ".join(f"{part} {terminal.size(size)} ({stage})" for part, size, stage in largest)
     return (
         f"{prediction.workload} under {prediction.plan_text} does not fit: its ranks need "
-        f"{terminal.size(prediction.total_memory_bytes)} and {prediction.cluster} has {terminal.size(limit)}; largest per rank: "
-        f"{parts}. Use a smaller global batch, recompute=full or fsdp"
+        f"{terminal.size(prediction.total_memory_bytes)} and {prediction.cluster} has {terminal.size(limit)}; largest "
+        f"per rank: {parts}. Use a smaller global batch, recompute=full or fsdp"
     )
 
 
@@ -121,7 +121,7 @@ def _print(prediction: Prediction) -> None:
     ]
     terminal.print_table(terminal.table(("part of the step", "time", "share", ""), rows))
     parts = sorted({part for stage in prediction.memory for part in stage.parts_bytes})
-    rows = [
+    peaks = [
         (
             stage.stage,
             terminal.size(stage.peak_bytes),
@@ -130,7 +130,7 @@ def _print(prediction: Prediction) -> None:
         for stage in prediction.memory
     ]
     click.echo()
-    terminal.print_table(terminal.table(("memory at the peak", "total", *parts), rows))
+    terminal.print_table(terminal.table(("memory at the peak", "total", *parts), peaks))
     for name, calls in prediction.unknown_ops.items():
         terminal.warn(f"operator {name} ({calls} calls a step) has no cost model: priced by its traffic")
     outside = {name: share for name, share in prediction.out_of_range.items() if share >= 0.02}

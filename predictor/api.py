@@ -189,7 +189,7 @@ def _mfu(flops: float, step_time_s: float, plan: Plan, cluster: Cluster, threads
     ranks = min(plan.world_size, max(1, cluster.cores // threads))
     return {
         "mfu": flops / step_time_s / (per_rank * ranks),
-        "mfu_convention": f"traced FLOPs, recompute counted, causal half, over the measured {dtype} GEMM peak, {ranks} rank(s)",
+        "mfu_convention": f"traced FLOPs, recompute counted, causal half; {dtype} GEMM peak of {ranks} rank(s)",
     }
 
 
@@ -234,8 +234,9 @@ def _advice(costs: list[OpCost], lowered: Lowered) -> str:
     if worst is None:
         return f"measuring {family} again (foretrace profile machine) would remove {share:.0%} of the variance"
     return (
-        f"timing {worst.name} at {worst.dims} {worst.dtype} ({worst.phase}, {worst.calls} calls, {worst.total_s * 1e3:.1f} ms "
-        f"of the step) would narrow the interval most: {family} holds {share:.0%} of its variance"
+        f"timing {worst.name} at {worst.dims} {worst.dtype} ({worst.phase}, {worst.calls} calls, "
+        f"{worst.total_s * 1e3:.1f} ms of the step) would narrow the interval most: {family} holds {share:.0%} of its "
+        "variance"
     )
 
 

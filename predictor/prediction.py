@@ -55,7 +55,7 @@ class Prediction:
     low_s: float
     high_s: float
     parts_s: dict[str, float]
-    """forward, backward, optimizer, communication (exposed), host, bubble: along the critical path; sums to the step."""
+    """forward, backward, optimizer, communication (exposed), host, bubble on the critical path; sums to the step."""
     memory: list[StageMemory]
     memory_limit_bytes: int | None
     """Memory of the host; None when the device file does not say."""

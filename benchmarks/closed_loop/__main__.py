@@ -1,4 +1,4 @@
-"""`python -m benchmarks.closed_loop`: measure the machine, the calibration runs and all cases; predict; write the report.
+"""`python -m benchmarks.closed_loop`: measure the machine, the calibration runs and all cases; predict; report.
 
 What was measured stays in the work folder, so that `--score-only` can predict again without measuring.
 """

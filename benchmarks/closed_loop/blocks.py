@@ -1,7 +1,7 @@
 """One rank of a measured case: blocks of timed steps, each between two runs of a fixed probe.
 
-`python -m benchmarks.closed_loop.blocks SCRATCH`, started by `foretrace.profiler.launch`. Rank 0 runs the probe while the
-others wait, so that it tells how fast the machine is at that moment and nothing else.
+`python -m benchmarks.closed_loop.blocks SCRATCH`, started by `foretrace.profiler.launch`. Rank 0 runs the probe while
+the others wait, so that it tells how fast the machine is at that moment and nothing else.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _SPREAD_KIN = 0.35
 
 @dataclass(frozen=True)
 class Lookup:
-    """Answer for one op: seconds, log-spread, distance to the nearest measured shape and whether its own group had rows."""
+    """Answer for one op: seconds, log-spread, distance to the nearest measured shape, and whether that is its kind."""
 
     time_s: float
     spread: float

@@ -33,7 +33,7 @@ class Cluster:
         if colon and nodes.isdigit() and name:
             if int(nodes) != 1:
                 raise UsageError(
-                    f"--cluster {text}: {nodes} nodes were asked for, but a device file measures no link between hosts; "
+                    f"--cluster {text}: {nodes} nodes were asked for, but no link between hosts was measured; "
                     "use one node"
                 )
             text = name
@@ -41,7 +41,7 @@ class Cluster:
             return cls(Machine.this())
         if not Path(text).is_file():
             raise InputError(
-                f"--cluster {text}: no such device file; name one written by 'foretrace profile machine -o FILE', or 'this'"
+                f"--cluster {text}: no such device file; name 'this', or one that foretrace profile machine wrote"
             )
         return cls(Machine.load(Path(text)))
 

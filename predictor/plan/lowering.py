@@ -171,7 +171,7 @@ class _RankClass:
         if price is None:
             low.unpriced.append(f"{collective.kind} over {collective.ranks} ranks")
             raise UnsupportedError(
-                f"predict: the device file holds no measured {collective.kind}; measure it with 'foretrace profile machine'"
+                f"predict: the device file holds no measured {collective.kind}; run: foretrace profile machine"
             )
         low.account(collective.kind, price.source, price.time_s, price.spread)
         depends = list(after)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def test_timeline_opens_as_a_chrome_trace(predicted, work):
     assert max(event["ts"] + event["dur"] for event in events) == pytest.approx(step_us, abs=0.01)
     for thread in {event["tid"] for event in events}:
         own = [event for event in events if event["tid"] == thread]
-        assert all(a["ts"] + a["dur"] <= b["ts"] + 0.002 for a, b in zip(own, own[1:], strict=False))
+        assert all(a["ts"] + a["dur"] <= b["ts"] + 0.002 for a, b in pairwise(own))
 
 
 def test_explain_ends_with_the_measurement_that_helps_most(work):

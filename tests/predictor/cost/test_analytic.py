@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from foretrace.datasets.ops import Op, TensorMeta, canonical
@@ -71,6 +72,6 @@ def test_vector_by_hand():
 def test_bandwidth_has_no_jump():
     sizes = [1e5 * 1.1**step for step in range(60)]
     times = [size / DEVICE.bandwidth_bytes_per_s(size) for size in sizes]
-    assert all(a < b for a, b in zip(times, times[1:], strict=False))
+    assert all(a < b for a, b in pairwise(times))
     assert DEVICE.bandwidth_bytes_per_s(1e6) == 4e10
     assert DEVICE.bandwidth_bytes_per_s(4e6) == 1e10

@@ -112,7 +112,8 @@ def test_errors_name_what_is_wrong(tmp_path):
         "        return super().forward(x) if x.sum().item() > 0 else x\n"
         "def factory():\n"
         "    m = Peeks(4, 4)\n"
-        "    return m, lambda n: ((torch.ones(n, 4),), torch.ones(n, 4)), torch.nn.functional.mse_loss, torch.optim.SGD\n"
+        "    batch = lambda n: ((torch.ones(n, 4),), torch.ones(n, 4))\n"
+        "    return m, batch, torch.nn.functional.mse_loss, torch.optim.SGD\n"
     )
     with pytest.raises(InputError, match="must not read tensor values"):
         trace(load(f"{file}:factory"), Plan())
