@@ -302,7 +302,7 @@ class Session:
                 continue
             try:
                 channel = make()
-                why = channel.available()
+                why = channel.unavailable()
             except Exception as error:  # a channel must not stop the run, whatever its library does
                 why = f"{type(error).__name__}: {error}"
             if why is not None:

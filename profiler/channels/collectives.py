@@ -14,9 +14,8 @@ from statistics import median
 from typing import Any
 
 from ...datasets.ops import DTYPE_BYTES, dtype_name
-from .channel import Rows, StepWindow
+from .channel import Rows, StepWindow, StepWindows, spread
 from .events import RawEvent
-from .ops import _Windows, spread
 from .recording import Recording
 
 CALLS = {
@@ -63,9 +62,9 @@ class CollectivesChannel:
         self._seen = 0
         self._unknown_group = 0
 
-    def available(self) -> str | None:
+    def unavailable(self) -> str | None:
         """None, or what torch's profiler lacks here."""
-        return self._recording.available()
+        return self._recording.unavailable()
 
     def start(self) -> None:
         """The recording is started by the session."""
@@ -78,7 +77,7 @@ class CollectivesChannel:
         if self._recording.gave_way:
             return {}
         kept = [step for step in steps if not step.described] or list(steps)
-        windows = _Windows(kept)
+        windows = StepWindows(kept)
         self._steps += len(kept)
         sizes = self._group_sizes()
         kinds = kinds_of_annotations(self._recording.events)

@@ -22,7 +22,7 @@ class HostChannel:
         self._sampler = Sampler(self.read, clock=clock)
         self._seen = False
 
-    def available(self) -> str | None:
+    def unavailable(self) -> str | None:
         """None, or that psutil is missing."""
         try:
             import psutil

@@ -35,7 +35,7 @@ class MemoryChannel:
         self._process_bytes: int | None = None
         self._reason: str | None = "the run ended before the step that is weighed"
 
-    def available(self) -> str | None:
+    def unavailable(self) -> str | None:
         """Always: what cannot be counted is told by `facts`."""
         return None
 

@@ -13,12 +13,12 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 from ...datasets.ops import Op, is_known
 from ...datasets.schemas import op_row
-from .channel import Rows, StepWindow
+from .channel import Rows, StepWindow, StepWindows, spread
 from .events import USER_SCOPE, Nesting, RawEvent, nest
 from .identity import Identities, is_composite, is_operator
 from .recording import Recording
@@ -68,9 +68,9 @@ class OpsChannel:
         self._unnamed = 0
         self._with_trace_only = False
 
-    def available(self) -> str | None:
+    def unavailable(self) -> str | None:
         """None, or what torch's profiler lacks here."""
-        return self._recording.available()
+        return self._recording.unavailable()
 
     def start(self) -> None:
         """The recording is started by the session, once for all its readers."""
@@ -92,7 +92,7 @@ class OpsChannel:
         events: list[dict[str, Any]] = []
         places: dict[int, int] = {}
         taken_at = {one.index: one for one in taken}
-        windows = _Windows(kept)
+        windows = StepWindows(kept)
         for index, event in enumerate(nesting.events):
             step = windows.of(event.start_ns)
             one = taken_at.get(index)
@@ -116,7 +116,7 @@ class OpsChannel:
 
     def take(self, nesting: Nesting, steps: Sequence[StepWindow]) -> list[Taken]:
         """The calls that are rows, in the order of the events; calls outside of all steps are only counted."""
-        windows = _Windows(steps)
+        windows = StepWindows(steps)
         children: dict[int, list[int]] = defaultdict(list)
         for index, parent in enumerate(nesting.parents):
             if parent is not None:
@@ -274,28 +274,6 @@ class OpsChannel:
                 return places[parent]
             parent = nesting.parents[parent]
         return None
-
-
-class _Windows:
-    """Looks up the step that a moment lies in."""
-
-    def __init__(self, steps: Sequence[StepWindow]) -> None:
-        self._steps = sorted(steps, key=lambda step: step.start_s)
-        self._starts = [step.start_s for step in self._steps]
-
-    def of(self, moment_ns: int) -> int | None:
-        place = bisect_right(self._starts, moment_ns / 1e9) - 1
-        if place < 0 or moment_ns / 1e9 >= self._steps[place].end_s:
-            return None
-        return self._steps[place].step
-
-
-def spread(values: Sequence[float]) -> float | None:
-    """Half interquartile range over median; None with fewer than two values or a median of 0."""
-    if len(values) < 2 or not median(values):
-        return None
-    low, _, high = quantiles(values, n=4, method="inclusive")
-    return (high - low) / 2 / median(values)
 
 
 def local_processes() -> int:

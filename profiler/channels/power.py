@@ -44,7 +44,7 @@ class PowerChannel:
         self._seen = False
         self._energy: dict[str, dict[str, Any]] = {}
 
-    def available(self) -> str | None:
+    def unavailable(self) -> str | None:
         """None when at least one power or energy counter answers, else why none does."""
         reasons = [why for why in (self._probe_nvml(), self._probe_rapl()) if why]
         return None if self._zones or any(self._fields.values()) else "; ".join(reasons)

@@ -53,7 +53,7 @@ class Recording:
         self._offset_ns = 0
         self._identity_base = 0
 
-    def available(self) -> str | None:
+    def unavailable(self) -> str | None:
         """None, or why torch's profiler cannot record here."""
         import torch
 

@@ -21,7 +21,7 @@ class Recorded:
     def __init__(self, events):
         self.events = events
 
-    def available(self):
+    def unavailable(self):
         return None
 
 

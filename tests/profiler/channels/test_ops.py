@@ -40,7 +40,7 @@ def recorded():
     train()
     recording = Recording()
     channel = OpsChannel(recording, rank=0)
-    assert channel.available() is None
+    assert channel.unavailable() is None
     windows = []
     recording.start()
     for step in range(3):

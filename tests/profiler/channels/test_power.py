@@ -22,7 +22,7 @@ def test_devices_that_answer_different_questions(tmp_path):
     expected = json.loads((PARTIAL / "expected.json").read_text())["devices"]
     nvml = ReplayedNvml(devices)
     power = channel(tmp_path, nvml)
-    assert power.available() is None
+    assert power.unavailable() is None
     samples = [sample for time_s in (0.0, 1.0, 2.0) for sample in power.read(time_s)]
     power._sampler.samples = samples
     rows = power.rows([])["samples"]
@@ -58,7 +58,7 @@ def test_a_device_that_is_lost_on_the_way(tmp_path):
     ]
     nvml = ReplayedNvml(devices)
     power = channel(tmp_path, nvml)
-    assert power.available() is None
+    assert power.unavailable() is None
     devices[0]["power_mw"] = "NVML_ERROR_GPU_IS_LOST"
     assert {sample.name.partition(".")[0] for sample in power.read(0.0)} == {"cuda:1"}
     before = len(nvml.asked)
@@ -69,7 +69,7 @@ def test_a_device_that_is_lost_on_the_way(tmp_path):
 def test_a_driver_that_does_not_match(tmp_path):
     error = json.loads((PARTIAL / "driver.json").read_text())["init"]
     wanted = json.loads((PARTIAL / "expected.json").read_text())["driver"]["doctor_mentions"]
-    reason = channel(tmp_path, ReplayedNvml(open_error=error)).available()
+    reason = channel(tmp_path, ReplayedNvml(open_error=error)).unavailable()
     for words in wanted:
         assert words in reason
 
@@ -102,7 +102,7 @@ def test_samples_come_from_the_visible_device(tmp_path):
         for index, uuid in enumerate(given)
     ]  # fmt: skip
     power = PowerChannel(rank=0, nvml=ReplayedNvml(devices), rapl=tmp_path, visible="3,1")
-    assert power.available() is None
+    assert power.unavailable() is None
     read = {sample.name: sample.value for sample in power.read(0.0)}
     assert (read["cuda:0.power"], read["cuda:1.power"]) == (4.0, 2.0)
     assert power.facts()["devices"]["0"]["driver_index"] == 3
@@ -115,7 +115,7 @@ def test_rapl(tmp_path):
     (zone / "energy_uj").write_text("9000000\n")
     (zone / "max_energy_range_uj").write_text("10000000\n")
     power = PowerChannel(rank=0, nvml=ReplayedNvml(open_error="NVML_ERROR_LIBRARY_NOT_FOUND"), rapl=tmp_path)
-    assert power.available() is None
+    assert power.unavailable() is None
     first = power.read(0.0)
     (zone / "energy_uj").write_text("500000\n")
     power._sampler.samples = first + power.read(2.0)
@@ -127,7 +127,7 @@ def test_rapl(tmp_path):
 
 
 def test_no_counter_at_all_is_a_reason(tmp_path):
-    reason = channel(tmp_path, ReplayedNvml(open_error="NVML_ERROR_LIBRARY_NOT_FOUND")).available()
+    reason = channel(tmp_path, ReplayedNvml(open_error="NVML_ERROR_LIBRARY_NOT_FOUND")).unavailable()
     assert "no NVIDIA driver library" in reason
     assert "no energy counters" in reason
 
