@@ -70,7 +70,8 @@ def _demo(work: Path, *, fresh: bool) -> None:
     predictions = [predict(workload, plan, Cluster(machine), from_profile=profile) for plan in plans]
     for plan, prediction in zip(plans, predictions, strict=True):
         name = _name(plan)
-        write_timeline(work / f"{name}.timeline.json", prediction.timeline(), name=f"gpt {plan}")
+        classes = [stage.stage for stage in prediction.memory]
+        write_timeline(work / f"{name}.timeline.json", prediction.timeline(), name=f"gpt {plan}", classes=classes)
         write_text(
             work / f"{name}.prediction.json", json.dumps(prediction.to_dict(), allow_nan=False, sort_keys=True) + "\n"
         )

@@ -62,7 +62,9 @@ def command(
     if timeline is not None:
         from .render.perfetto import write_timeline
 
-        write_timeline(timeline, prediction.timeline(), name=f"{prediction.workload} {prediction.plan_text}")
+        classes = [stage.stage for stage in prediction.memory]
+        name = f"{prediction.workload} {prediction.plan_text}"
+        write_timeline(timeline, prediction.timeline(), name=name, classes=classes)
         terminal.say(f"timeline saved in {timeline}; open it at https://ui.perfetto.dev")
     if as_json:
         print_json(prediction.to_dict())
@@ -88,12 +90,17 @@ def _does_not_fit(prediction: Prediction) -> str:
     )
 
 
+def _fits(prediction: Prediction) -> str:
+    need = f"{terminal.size(prediction.total_memory_bytes)} of tensors over all ranks"
+    if prediction.memory_limit_bytes is None:
+        return f"not known: {need}, but the device file does not say how much memory the machine has"
+    return f"yes: {need}, of {terminal.size(prediction.memory_limit_bytes)}"
+
+
 def _print(prediction: Prediction) -> None:
-    fits = {True: "fits", None: "memory of the machine not known"}[prediction.fits]
-    memory = ", ".join(f"{stage.stage} {terminal.size(stage.peak_bytes)}" for stage in prediction.memory)
     lines = [
         ("workload", f"{prediction.workload}, {prediction.plan_text}, on {prediction.cluster}"),
-        ("memory", f"{fits}: {memory} per rank, tensors only"),
+        ("fits", _fits(prediction)),
         (
             "step",
             f"{terminal.duration(prediction.step_time_s)}, 80 % interval {terminal.duration(prediction.low_s)} to "
@@ -130,7 +137,7 @@ def _print(prediction: Prediction) -> None:
         for stage in prediction.memory
     ]
     click.echo()
-    terminal.print_table(terminal.table(("memory at the peak", "total", *parts), peaks))
+    terminal.print_table(terminal.table(("memory of a rank at its peak", "total", *parts), peaks))
     for name, calls in prediction.unknown_ops.items():
         terminal.warn(f"operator {name} ({calls} calls a step) has no cost model: priced by its traffic")
     outside = {name: share for name, share in prediction.out_of_range.items() if share >= 0.02}

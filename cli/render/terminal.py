@@ -121,7 +121,7 @@ def cell_text(cell: Any) -> str:
 
 
 def _numeric(cells: Sequence[Any]) -> bool:
-    known = [cell for cell in cells if cell is not None]
+    known = [cell for cell in cells if cell not in (None, "", "-")]
     return bool(known) and all(isinstance(cell, int | float) or _number_text(cell) for cell in known)
 
 
