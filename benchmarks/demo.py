@@ -6,33 +6,35 @@ Every prediction is made before the run that it is compared with. Everything is 
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+# Light modules only: the others are imported where they are used, so that Ctrl-C is caught from the first second on.
 from foretrace.cli.render import terminal
-from foretrace.cli.render.perfetto import write_timeline
 from foretrace.datasets.errors import ForetraceError
-from foretrace.datasets.machine import Machine
-from foretrace.datasets.plan import Plan
-from foretrace.datasets.store.files import write_text
-from foretrace.datasets.workloads import load
-from foretrace.predictor import Cluster, Prediction, predict
-from foretrace.profiler.bench.measure import measure_machine
-from foretrace.profiler.workload import run_workload
 
-PLANS = ("dp=2", "fsdp=2", "tp=2", "pp=2,micro_batches=4")
+if TYPE_CHECKING:
+    from foretrace.datasets.machine import Machine
+    from foretrace.datasets.plan import Plan
+    from foretrace.datasets.profile import Profile
+    from foretrace.predictor import Prediction
+
+PLANS = ("", "dp=2", "fsdp=2", "tp=2", "pp=2,micro_batches=4")
 BATCH = 8
 CALIBRATION_BATCH = 4
-STEPS = 12
-DAY_S = 86_400
+WARMUP, STEPS, PROFILE_STEPS = 3, 15, 3
+DAY = timedelta(days=1)
 
 
 def main() -> int:
+    """Run the demo; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", type=Path, default=Path("runs/demo"))
+    parser.add_argument("--work", type=Path, default=Path("runs/demo"), help="where everything is kept")
     parser.add_argument("--fresh", action="store_true", help="measure the machine even when that was done today")
     arguments = parser.parse_args()
     try:
@@ -41,98 +43,152 @@ def main() -> int:
         print(f"demo: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("demo: interrupted; what was measured so far is kept", file=sys.stderr)
+        print(f"\ndemo: interrupted; what was finished is kept in {arguments.work}", file=sys.stderr)
         return 130
     return 0
 
 
 def _demo(work: Path, *, fresh: bool) -> None:
+    from foretrace.datasets.plan import Plan
+    from foretrace.datasets.workloads import load
+    from foretrace.predictor import Cluster, predict
+    from foretrace.profiler.workload import run_workload
+
     started = time.monotonic()
     work.mkdir(parents=True, exist_ok=True)
+    _say("1. The machine")
     machine = _machine(work / "machine.json", fresh=fresh)
-    _say(f"\n{machine}\n")
-    workload = load("gpt", layers=4, width=256, heads=4, seq=128, vocab=4096)
+    _say(f"   {machine.name}, {machine.facts['usable_cores']} cores; device file {work / 'machine.json'}\n")
 
-    _say(f"1. Profiling a small GPT training in one process, batch {CALIBRATION_BATCH}")
-    single = _folder(work / "single")
-    with terminal.progress("training", total=STEPS + 6) as advance:
-        profile = run_workload(
-            workload,
-            Plan(global_batch=CALIBRATION_BATCH),
-            steps=STEPS,
-            output=single,
-            progress=lambda done, _: advance(done),
-        )
-    _say(f"   {terminal.duration(profile.step_time_s)} a step; saved in {single}\n")
+    workload = load("gpt")
 
-    _say(f"2. Predicting batch {BATCH} under {len(PLANS) + 1} plans, none of which has run yet")
-    plans = [Plan.parse(text).with_(global_batch=BATCH) for text in ("single", *PLANS)]
-    predictions = [predict(workload, plan, Cluster(machine), from_profile=profile) for plan in plans]
-    for plan, prediction in zip(plans, predictions, strict=True):
-        name = _name(plan)
-        classes = [stage.stage for stage in prediction.memory]
-        write_timeline(work / f"{name}.timeline.json", prediction.timeline(), name=f"gpt {plan}", classes=classes)
-        write_text(
-            work / f"{name}.prediction.json", json.dumps(prediction.to_dict(), allow_nan=False, sort_keys=True) + "\n"
-        )
-    _say(f"   predictions and timelines (open them at https://ui.perfetto.dev) saved in {work}\n")
-
-    _say("3. Running the same plans for real")
-    measured = []
-    for plan in plans:
-        with terminal.progress(str(plan), total=STEPS + 3) as advance:
-            run = run_workload(
-                workload, plan, steps=STEPS, profile_steps=0, output=_folder(work / _name(plan)),
-                progress=lambda done, _, advance=advance: advance(done),
+    def train(plan: Plan, name: str, profile_steps: int) -> Profile:
+        with _progress(f"training under {plan}", WARMUP + STEPS + profile_steps) as advance:
+            return run_workload(
+                workload, plan, warmup=WARMUP, steps=STEPS, profile_steps=profile_steps, output=work / name, force=True,
+                progress=lambda done, _: advance(done),
             )  # fmt: skip
-        measured.append(run)
+
+    single = Plan(global_batch=CALIBRATION_BATCH)
+    _say(f"2. One real run to calibrate with: {workload.name} in one process, global batch {CALIBRATION_BATCH}")
+    profile = train(single, "calibration", PROFILE_STEPS)
+    _say(f"   {terminal.duration(profile.step_time_s)} a step; saved in {profile.path}\n")
+
+    plans = [Plan.parse(text).with_(global_batch=BATCH) for text in PLANS]
+    _say(f"3. Predicting {len(plans)} runs at global batch {BATCH}, before any of them runs")
+    predictions: list[Prediction] = []
+    with _progress("predicting", len(plans)) as advance:
+        for done, plan in enumerate(plans):
+            advance(done, str(plan))
+            predictions.append(predict(workload, plan, Cluster(machine), from_profile=profile))
+            _save(work, plan, predictions[-1])
+    _say(f"   saved in {work}/*.prediction.json, and for https://ui.perfetto.dev in {work}/*.timeline.json\n")
+
+    _say("4. Running them for real")
+    runs = [train(plan, _name(plan), 0) for plan in plans]
     _say("")
-    rows = [_row(plan, prediction, run) for plan, prediction, run in zip(plans, predictions, measured, strict=True)]
-    heads = ("plan", "predicted", "80 % interval", "measured", "error", "inside", "memory predicted", "measured")
-    terminal.print_table(terminal.table(heads, rows))
-    _say(f"\nDone in {(time.monotonic() - started) / 60:.1f} minutes. Next:")
-    _say(f"foretrace predict gpt --plan dp=2 --explain --cluster {work / 'machine.json'}")
+    _report(plans, predictions, runs)
+    plan = plans[1]
+    _say(f"\n{(time.monotonic() - started) / 60:.1f} minutes. Look closer with:")
+    _say(f"  foretrace predict gpt --plan {plan} --explain --cluster {work / 'machine.json'}")
+    _say(f"  foretrace compare {work / f'{_name(plan)}.prediction.json'} {work / _name(plan)}")
 
 
 def _machine(path: Path, *, fresh: bool) -> Machine:
-    if path.exists() and not fresh and time.time() - path.stat().st_mtime < DAY_S:
-        _say(f"Using the device file {path}, measured less than a day ago (--fresh measures again)")
-        return Machine.load(path)
-    _say("Measuring this machine (quick: about three minutes)")
-    with terminal.progress("measuring") as advance:
+    """This machine's device file: one of the last day, else a new one; kept at `path`."""
+    from foretrace.datasets.machine import default_path
+    from foretrace.profiler.bench.measure import measure_machine
+
+    for known in () if fresh else (path, default_path()):
+        machine = _still_good(known)
+        if machine is not None:
+            _say(f"   using {known} of {machine.created}: less than a day old (--fresh measures again)")
+            if known != path:
+                machine.save(path)
+            return machine
+    _say("   measuring it, which takes about three minutes; it is more exact when nothing else runs")
+    with _progress("measuring") as advance:
         machine = measure_machine(quick=True, progress=lambda what, done: advance(done, what))
     machine.save(path)
     return machine
 
 
-def _row(plan: Plan, prediction: Prediction, run: object) -> tuple[str, ...]:
-    step_s = run.step_time_s  # type: ignore[attr-defined]
-    inside = prediction.low_s <= step_s <= prediction.high_s
-    return (
-        str(plan),
-        terminal.duration(prediction.step_time_s),
-        f"{terminal.duration(prediction.low_s)} to {terminal.duration(prediction.high_s)}",
-        terminal.duration(step_s),
-        f"{prediction.step_time_s / step_s - 1:+.1%}",
-        "yes" if inside else "no",
-        terminal.size(prediction.peak_memory_bytes),
-        terminal.size(run.peak_memory_bytes),  # type: ignore[attr-defined]
-    )
+def _still_good(path: Path) -> Machine | None:
+    """The device file at `path` when it can be read, is of this machine and less than a day old."""
+    from foretrace.datasets.environment import environment
+    from foretrace.datasets.machine import Machine
+
+    try:
+        machine = Machine.load(path)
+        age = datetime.now(UTC) - datetime.fromisoformat(machine.created)
+    except (ForetraceError, TypeError, ValueError):
+        return None
+    here = environment()
+    same = all(machine.facts.get(key) == here[key] for key in ("cpu_model", "usable_cores", "memory_bytes", "torch"))
+    return machine if same and timedelta(0) <= age < DAY else None
+
+
+def _save(work: Path, plan: Plan, prediction: Prediction) -> None:
+    from foretrace.cli.render.perfetto import write_timeline
+    from foretrace.datasets.store.files import write_json
+
+    write_json(work / f"{_name(plan)}.prediction.json", prediction.to_dict())
+    classes = [stage.stage for stage in prediction.memory]
+    write_timeline(
+        work / f"{_name(plan)}.timeline.json", prediction.timeline(), name=f"{prediction.workload} {plan}",
+        classes=classes,
+    )  # fmt: skip
+
+
+def _report(plans: list[Plan], predictions: list[Prediction], runs: list[Profile]) -> None:
+    rows, errors, inside = [], [], 0
+    for plan, prediction, run in zip(plans, predictions, runs, strict=True):
+        step_s = run.step_time_s
+        assert step_s is not None, "a run without a step raises"
+        error, holds = prediction.step_time_s / step_s - 1, prediction.low_s <= step_s <= prediction.high_s
+        errors.append(abs(error))
+        inside += holds
+        rows.append(
+            (
+                str(plan),
+                terminal.duration(prediction.step_time_s),
+                f"{terminal.duration(prediction.low_s)} to {terminal.duration(prediction.high_s)}",
+                terminal.duration(step_s),
+                f"{error:+.1%}",
+                "yes" if holds else "no",
+                terminal.size(prediction.peak_memory_bytes),
+                terminal.size(run.peak_memory_bytes),
+            )
+        )
+    heads = ("plan", "predicted", "80 % interval", "measured", "error", "inside", "memory", "memory measured")
+    terminal.print_table(terminal.table(heads, rows))
+    _say(f"\nMean absolute error {sum(errors) / len(errors):.1%}; {inside} of {len(rows)} inside their interval.")
 
 
 def _name(plan: Plan) -> str:
-    kind = next((axis for axis in ("dp", "fsdp", "tp", "pp") if getattr(plan, axis) > 1), "one")
-    return f"{kind}{plan.world_size}" if plan.world_size > 1 else "one-process"
+    kind = next((axis for axis in ("dp", "fsdp", "tp", "pp") if getattr(plan, axis) > 1), None)
+    return f"{kind}{getattr(plan, kind)}" if kind else "single"
 
 
-def _folder(path: Path) -> Path:
-    """A run folder of this demo, emptied of an earlier demo's run."""
-    if path.exists():
-        shutil.rmtree(path)
-    return path
+@contextmanager
+def _progress(label: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """A bar in a terminal; in a pipe or a log, a line for each new text."""
+    told: set[str] = set()
+    shown = terminal.stderr().is_terminal
+    with terminal.progress(f"   {label}", total=total) as advance:
+        if not shown:
+            _say(f"   {label}")
+
+        def report(done: int, text: str = "") -> None:
+            advance(done, text)
+            if not shown and text and text not in told:
+                told.add(text)
+                _say(f"     {text}")
+
+        yield report
 
 
-def _say(text: str) -> None:
+def _say(text: Any) -> None:
     print(text, flush=True)
 
 
