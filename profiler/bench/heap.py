@@ -33,7 +33,7 @@ def page_fault_s(pages: int = 4096, repetitions: int = 5) -> float:
     """Seconds that the first write to one page of fresh memory costs beyond the write itself."""
     found = []
     for _ in range(repetitions):
-        with mmap.mmap(-1, pages * mmap.PAGESIZE) as fresh:
+        with mmap.mmap(-1, pages * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as fresh:
             block = (ctypes.c_char * len(fresh)).from_buffer(fresh)
             try:
                 first_s, second_s = _fill_s(block), _fill_s(block)
