@@ -12,8 +12,6 @@ from enum import IntEnum
 
 from ...datasets.ops import Op
 
-PHASES = ("forward", "backward", "optimizer", "other")
-
 
 class Kind(IntEnum):
     """What one entry of a program does."""
@@ -26,11 +24,9 @@ class Kind(IntEnum):
     """Wait for the collective started by entry `index`."""
     READY = 3
     """The gradient of a parameter is final; `index` is its size in bytes."""
-    MODULE = 4
-    """A module is called or returns from backward: host time only."""
-    ALLOC = 5
+    ALLOC = 4
     """A storage of `index` bytes comes to life; `category` says what it holds."""
-    FREE = 6
+    FREE = 5
     """A storage of `index` bytes is released."""
 
 
@@ -56,8 +52,6 @@ class Entry:
     kind: Kind
     index: int
     phase: str = "other"
-    module: str = ""
-    """Dotted path of the module that was running, empty outside any."""
     category: str = ""
     """Memory category of ALLOC and FREE: parameters, gradients, optimizer, activations or temporary."""
 
@@ -77,27 +71,27 @@ class Program:
     _op_index: dict[Op, int] = field(default_factory=dict, repr=False)
     _collective_index: dict[Collective, int] = field(default_factory=dict, repr=False)
 
-    def add_op(self, op: Op, phase: str, module: str = "") -> None:
+    def add_op(self, op: Op, phase: str) -> None:
         """Append one call of `op`."""
         index = self._op_index.setdefault(op, len(self.ops))
         if index == len(self.ops):
             self.ops.append(op)
-        self.entries.append(Entry(Kind.OP, index, phase, module))
+        self.entries.append(Entry(Kind.OP, index, phase))
 
-    def add_collective(self, collective: Collective, phase: str, module: str = "", *, wait: bool = True) -> int:
+    def add_collective(self, collective: Collective, phase: str, *, wait: bool = True) -> int:
         """Append the start of a collective and, by default, the wait for it; returns the entry number of the start."""
         index = self._collective_index.setdefault(collective, len(self.collectives))
         if index == len(self.collectives):
             self.collectives.append(collective)
         start = len(self.entries)
-        self.entries.append(Entry(Kind.COLLECTIVE, index, phase, module))
+        self.entries.append(Entry(Kind.COLLECTIVE, index, phase))
         if wait:
-            self.add_wait(start, phase, module)
+            self.add_wait(start, phase)
         return start
 
-    def add_wait(self, start: int, phase: str, module: str = "") -> None:
+    def add_wait(self, start: int, phase: str) -> None:
         """Append the wait for the collective started by entry `start`."""
-        self.entries.append(Entry(Kind.WAIT, start, phase, module))
+        self.entries.append(Entry(Kind.WAIT, start, phase))
 
     def count(self) -> Counter[Op]:
         """How often each unique op runs in one step."""

@@ -43,11 +43,11 @@ _IGNORED_NAMESPACES = frozenset({"profiler", "prim", "inductor", "debugprims", "
 class Recorder(TorchDispatchMode):
     """Record one step into `program`.
 
-    `axis_of` names the mesh axis of a process group name. `category_of` is asked once per new storage for its memory
-    category, given the phase in which it was made.
+    `axis_of` gives (mesh axis, ranks) of a process group or its name. `resizable` also follows storages that change
+    size while they live, as FSDP2's gathered parameters do; it costs a look at every live storage per operator.
     """
 
-    def __init__(self, *, axis_of: Callable[[Any], tuple[str, int]] | None = None) -> None:
+    def __init__(self, *, axis_of: Callable[[Any], tuple[str, int]] | None = None, resizable: bool = False) -> None:
         super().__init__()
         self.program = Program()
         self._axis_of = axis_of or (lambda _group: ("dp", 1))
@@ -57,11 +57,8 @@ class Recorder(TorchDispatchMode):
         self._storages: dict[int, tuple[int, int]] = {}
         self._known: set[int] = set()
         self._finalizers: list[weakref.finalize] = []
-        self.alloc_entries: dict[int, list[int]] = {}
-        """Storage serial -> entry numbers of its ALLOC and FREE, so that categories can be set afterwards."""
-        self.storage_of_entry: dict[int, int] = {}
+        self._resizable: dict[int, weakref.ref[Any]] | None = {} if resizable else None
         self._serial = 0
-        self.modules: Any = None
 
     # -- phases -------------------------------------------------------------------------------------------------
 
@@ -73,11 +70,6 @@ class Recorder(TorchDispatchMode):
         if torch._C._current_graph_task_id() != -1:
             return "backward"
         return self._phase or "forward"
-
-    @property
-    def _module(self) -> str:
-        # The recorder outlives no step, so the tracker's innermost module is the current one.
-        return getattr(self.modules, "name", "") if self.modules is not None else ""
 
     # -- memory -------------------------------------------------------------------------------------------------
 
@@ -101,13 +93,16 @@ class Recorder(TorchDispatchMode):
         finalizer = weakref.finalize(storage, self._released, key)
         finalizer.atexit = False
         self._finalizers.append(finalizer)
+        if self._resizable is not None:
+            self._resizable[key] = weakref.ref(storage)
         return serial
 
     def _released(self, key: int) -> None:
         self._known.discard(key)
         serial, size = self._storages.pop(key, (0, 0))
+        if self._resizable is not None:
+            self._resizable.pop(key, None)
         if size:
-            self.alloc_entries.setdefault(serial, []).append(len(self.program.entries))
             self.program.entries.append(Entry(Kind.FREE, size, self.phase, category=str(serial)))
 
     def serial(self, tensor: torch.Tensor) -> list[int]:
@@ -115,13 +110,24 @@ class Recorder(TorchDispatchMode):
         found = (self._storages.get(id(plain.untyped_storage())) for plain in _plain_tensors(tensor))
         return [item[0] for item in found if item]
 
+    def _note_sizes(self) -> None:
+        for key, reference in list((self._resizable or {}).items()):
+            storage = reference()
+            if storage is None or key not in self._storages:
+                continue
+            serial, before = self._storages[key]
+            now = storage.nbytes()
+            if now != before:
+                self._storages[key] = (serial, now)
+                kind = Kind.ALLOC if now > before else Kind.FREE
+                self.program.entries.append(Entry(kind, abs(now - before), self.phase, category=str(serial)))
+
     def _note_outputs(self, outputs: Any) -> None:
         for tensor in _tensors_in(outputs):
             storage = tensor.untyped_storage()
             if id(storage) in self._known or not storage.nbytes():
                 continue
             serial = self._track(storage)
-            self.alloc_entries.setdefault(serial, []).append(len(self.program.entries))
             self.program.entries.append(Entry(Kind.ALLOC, storage.nbytes(), self.phase, category=str(serial)))
 
     def close(self) -> Program:
@@ -152,7 +158,9 @@ class Recorder(TorchDispatchMode):
         else:
             op = canonical(f"{namespace}.{rest}", _full_arguments(func, args, kwargs), _metas(outputs))
             if op is not None:
-                self.program.add_op(op, self.phase, self._module)
+                self.program.add_op(op, self.phase)
+        if self._resizable is not None:
+            self._note_sizes()
         self._note_outputs(outputs)
         return outputs
 
@@ -173,13 +181,13 @@ class Recorder(TorchDispatchMode):
         size = max((t.numel() * t.element_size() for t in tensors), default=0)
         dtype = dtype_name(str(tensors[0].dtype)) if tensors else "fp32"
         # `asyncOp` False or absent means that the caller blocks; FSDP2 on a CPU never overlaps.
-        self.program.add_collective(Collective(kind, size, ranks, axis, dtype), self.phase, self._module)
+        self.program.add_collective(Collective(kind, size, ranks, axis, dtype), self.phase)
 
     def _functional(self, rest: str, func: Any, args: Any, kwargs: Any, outputs: Any) -> None:
         if rest == "wait_tensor":
             start = self._pending.pop(id(args[0].untyped_storage()), None)
             if start is not None:
-                self.program.add_wait(start, self.phase, self._module)
+                self.program.add_wait(start, self.phase)
             return
         kind = _FUNCTIONAL.get(rest)
         if kind is None:
@@ -189,7 +197,7 @@ class Recorder(TorchDispatchMode):
         tensors = [*_tensors_in(args), *_tensors_in(outputs)]
         size = max(t.numel() * t.element_size() for t in tensors)
         collective = Collective(kind, size, ranks, axis, dtype_name(str(tensors[0].dtype)))
-        start = self.program.add_collective(collective, self.phase, self._module, wait=False)
+        start = self.program.add_collective(collective, self.phase, wait=False)
         for tensor in _tensors_in(outputs):
             self._pending[id(tensor.untyped_storage())] = start
 

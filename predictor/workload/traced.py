@@ -125,7 +125,7 @@ def _trace_flat(workload: Workload, plan: Plan) -> StagePrograms:
         optimizer = workload.make_optimizer(module.parameters())
         step = Step(workload, plan, module=module, optimizer=optimizer, batch=batch)
         step.run()
-        recorder = Recorder(axis_of=_axis_namer(plan, mesh))
+        recorder = Recorder(axis_of=_axis_namer(plan, mesh), resizable=plan.fsdp > 1)
         memory = _MemoryCategories(recorder, module, optimizer, batch)
         ddp = plan.dp > 1 and plan.fsdp == 1
         _note_gradients(recorder, memory, module, after=plan.micro_batches if ddp else None)
@@ -133,6 +133,9 @@ def _trace_flat(workload: Workload, plan: Plan) -> StagePrograms:
             step.run()
         program = memory.resolve(recorder.close())
     program.host_kind = "dtensor" if plan.tp > 1 else "eager"
+    if ddp:
+        # The reducer holds every gradient a second time, in its buckets.
+        program.resident_bytes["communication"] = sum(e.index for e in program.entries if e.kind is Kind.READY)
     wrappers: Counter[str] = Counter()
     if plan.fsdp > 1:
         wrappers["fsdp_unit"] = (len(blocks(module)) + 1) * plan.micro_batches
