@@ -29,6 +29,10 @@ BATCH = 8
 CALIBRATION_BATCH = 4
 WARMUP, STEPS, PROFILE_STEPS = 3, 15, 3
 DAY = timedelta(days=1)
+TRUSTED_FACTOR = 1.5
+"""A device file that is further off a run of this machine is not believed; calibration would hide it, not mend it."""
+BUSY_SHARE = 0.1
+"""Of all cores: when others use more than this, a measurement says little."""
 
 
 def main() -> int:
@@ -57,6 +61,8 @@ def _demo(work: Path, *, fresh: bool) -> None:
     started = time.monotonic()
     work.mkdir(parents=True, exist_ok=True)
     _say("1. The machine")
+    if (share := _others_share()) > BUSY_SHARE:
+        _say(f"   other processes use {share:.0%} of its cores: what is measured now will be slower than it should be")
     machine = _machine(work / "machine.json", fresh=fresh)
     _say(f"   {machine.name}, {machine.facts['usable_cores']} cores; device file {work / 'machine.json'}\n")
 
@@ -72,7 +78,8 @@ def _demo(work: Path, *, fresh: bool) -> None:
     single = Plan(global_batch=CALIBRATION_BATCH)
     _say(f"2. One real run to calibrate with: {workload.name} in one process, global batch {CALIBRATION_BATCH}")
     profile = train(single, "calibration", PROFILE_STEPS)
-    _say(f"   {terminal.duration(profile.step_time_s)} a step; saved in {profile.path}\n")
+    _say(f"   {terminal.duration(profile.step_time_s)} a step; saved in {profile.path}")
+    _check(predict(workload, single, Cluster(machine)), profile)
 
     plans = [Plan.parse(text).with_(global_batch=BATCH) for text in PLANS]
     _say(f"3. Predicting {len(plans)} runs at global batch {BATCH}, before any of them runs")
@@ -85,9 +92,12 @@ def _demo(work: Path, *, fresh: bool) -> None:
     _say(f"   saved in {work}/*.prediction.json, and for https://ui.perfetto.dev in {work}/*.timeline.json\n")
 
     _say("4. Running them for real")
-    runs = [train(plan, _name(plan), 0) for plan in plans]
+    runs, busy = [], []
+    for plan in plans:
+        busy.append(_others_share() > BUSY_SHARE)
+        runs.append(train(plan, _name(plan), 0))
     _say("")
-    _report(plans, predictions, runs)
+    _report(plans, predictions, runs, busy)
     plan = plans[1]
     _say(f"\n{(time.monotonic() - started) / 60:.1f} minutes. Look closer with:")
     _say(f"  foretrace predict gpt --plan {plan} --explain --cluster {work / 'machine.json'}")
@@ -128,6 +138,23 @@ def _still_good(path: Path) -> Machine | None:
     return machine if same and timedelta(0) <= age < DAY else None
 
 
+def _check(cold: Prediction, profile: Profile) -> None:
+    """Say what the device file alone predicts of the calibration run; a factor apart, it was measured badly."""
+    assert profile.step_time_s is not None
+    ratio = cold.step_time_s / profile.step_time_s
+    _say(f"   the device file alone predicts {terminal.duration(cold.step_time_s)} ({ratio - 1:+.0%})")
+    if not 1 / TRUSTED_FACTOR < ratio < TRUSTED_FACTOR:
+        _say("   that is too far: one of the two was measured while something else ran; try again with --fresh")
+    _say("")
+
+
+def _others_share() -> float:
+    """The share of all cores that is in use while this process does nothing for a second."""
+    import psutil
+
+    return psutil.cpu_percent(interval=1.0) / 100
+
+
 def _save(work: Path, plan: Plan, prediction: Prediction) -> None:
     from foretrace.cli.render.perfetto import write_timeline
     from foretrace.datasets.store.files import write_json
@@ -140,9 +167,9 @@ def _save(work: Path, plan: Plan, prediction: Prediction) -> None:
     )  # fmt: skip
 
 
-def _report(plans: list[Plan], predictions: list[Prediction], runs: list[Profile]) -> None:
+def _report(plans: list[Plan], predictions: list[Prediction], runs: list[Profile], busy: list[bool]) -> None:
     rows, errors, inside = [], [], 0
-    for plan, prediction, run in zip(plans, predictions, runs, strict=True):
+    for plan, prediction, run, disturbed in zip(plans, predictions, runs, busy, strict=True):
         step_s = run.step_time_s
         assert step_s is not None, "a run without a step raises"
         error, holds = prediction.step_time_s / step_s - 1, prediction.low_s <= step_s <= prediction.high_s
@@ -150,7 +177,7 @@ def _report(plans: list[Plan], predictions: list[Prediction], runs: list[Profile
         inside += holds
         rows.append(
             (
-                str(plan),
+                str(plan.with_(global_batch=None)) + (" *" if disturbed else ""),
                 terminal.duration(prediction.step_time_s),
                 f"{terminal.duration(prediction.low_s)} to {terminal.duration(prediction.high_s)}",
                 terminal.duration(step_s),
@@ -163,6 +190,8 @@ def _report(plans: list[Plan], predictions: list[Prediction], runs: list[Profile
     heads = ("plan", "predicted", "80 % interval", "measured", "error", "inside", "memory", "memory measured")
     terminal.print_table(terminal.table(heads, rows))
     _say(f"\nMean absolute error {sum(errors) / len(errors):.1%}; {inside} of {len(rows)} inside their interval.")
+    if any(busy):
+        _say("* other processes were using the cores as this run began; its error says little")
 
 
 def _name(plan: Plan) -> str:
