@@ -68,9 +68,7 @@ def calibrate(profile: Profile, workload: Any, cluster: Cluster) -> Calibration:
             f"calibrating with {where}: needs op rows, finished steps and a plan; it has {len(profile.ops)} op rows, "
             f"step time {profile.step_time_s} ({profile.step_time_reason}) and plan {profile.plan}"
         )
-    plan = profile.plan
-    if not plan.global_batch and (batch := (profile.manifest.get("workload") or {}).get("global_batch")):
-        plan = plan.with_(global_batch=int(batch))
+    workload, plan = _what_ran(profile, workload)
     threads = plan.threads_per_rank(cluster.cores)
     bare = Pricer(cluster, threads=threads)
     ops = profile.ops[(profile.ops["rank"].fillna(0) == 0) & profile.ops.time_s.notna()]
@@ -90,6 +88,18 @@ def calibrate(profile: Profile, workload: Any, cluster: Cluster) -> Calibration:
     if work_s > 0:
         calibration.step_factor = float(np.clip((profile.step_time_s - outside_s) / work_s, 0.4, 2.5))
     return calibration
+
+
+def _what_ran(profile: Profile, workload: Any) -> tuple[Any, Plan]:
+    """The workload and plan of a run: as its manifest names them, else the caller's workload (a script names none)."""
+    assert profile.plan is not None
+    plan = profile.plan
+    if plan.global_batch is None and isinstance(batch := profile.manifest.get("global_batch"), int):
+        plan = plan.with_(global_batch=batch)
+    named = profile.manifest.get("workload") or {}
+    if named.get("reference") == workload.reference and named.get("settings") not in (None, dict(workload.settings)):
+        workload = _workload(workload.reference, dict(named["settings"]))
+    return workload, plan
 
 
 def _workload(workload: Any, settings: dict[str, Any]) -> Any:

@@ -10,31 +10,39 @@ import time
 from statistics import median
 from typing import Any
 
+from foretrace.datasets.environment import usable_cores
 from foretrace.datasets.plan import Plan
 from foretrace.datasets.workloads import load
 from foretrace.profiler.rank import RankContext, rank_main
 
 TOLERANCE = 1.05
+QUIET_BLOCKS = 3
 REPEATS = 3
+"""A block with a probe over the tolerance is repeated this often; `QUIET_BLOCKS * (1 + REPEATS)` blocks at most."""
 
 
 class Probe:
-    """One GEMM and one copy of fixed size on one thread."""
+    """One GEMM and one copy of fixed size on all cores, neither allocating.
+
+    All cores, because a neighbour on the other half of a core slows a two-thread step by half and a one-thread probe
+    not at all; a copy of 4 MiB, because larger ones vary with the neighbours' use of the shared cache, which our
+    steps do not follow (correlation with the step's time 0.3 to 0.9 for this one, -0.3 to 0.5 for 16 MiB).
+    """
 
     def __init__(self) -> None:
         import torch
 
-        self._a = torch.ones(384, 384)
-        self._source = torch.ones(1 << 22)
+        self._a, self._product = torch.ones(512, 512), torch.empty(512, 512)
+        self._source, self._target = torch.ones(1 << 20), torch.empty(1 << 20)
 
     def __call__(self) -> tuple[float, float]:
         """(GEMM seconds, copy seconds), medians of fifteen."""
         import torch
 
         threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        gemm = self._median(lambda: torch.mm(self._a, self._a))
-        copy = self._median(self._source.clone)
+        torch.set_num_threads(usable_cores().usable)
+        gemm = self._median(lambda: torch.mm(self._a, self._a, out=self._product))
+        copy = self._median(lambda: self._target.copy_(self._source))
         torch.set_num_threads(threads)
         return gemm, copy
 
@@ -50,7 +58,7 @@ class Probe:
 
 
 def measure(context: RankContext) -> None:
-    """Blocks of steps until two are quiet or `2 + REPEATS` were run; then one step whose tensors are counted."""
+    """Blocks of steps until enough are quiet or repeats are used up; then one step whose tensors are counted."""
     import torch
     from foretrace.datasets.workloads.step import make_step
     from foretrace.profiler.storage import StorageTracker
@@ -67,7 +75,7 @@ def measure(context: RankContext) -> None:
     count = _steps_per_block(context, step, task["block_s"])
     blocks: list[dict[str, Any]] = []
     quiet = 0
-    while len(blocks) < 2 + REPEATS and quiet < 2:
+    while len(blocks) < QUIET_BLOCKS * (1 + REPEATS) and quiet < QUIET_BLOCKS:
         before = _probed(context, probe)
         context.barrier()
         seconds = []
@@ -76,13 +84,12 @@ def measure(context: RankContext) -> None:
             step.run()
             seconds.append(time.perf_counter() - start)
         after = _probed(context, probe)
-        best = [min(now, *pair) for now, pair in zip(best, zip(before, after, strict=True), strict=True)]
         off = max(value / limit for pair in (before, after) for value, limit in zip(pair, best, strict=True))
         blocks.append({"before": before, "after": after, "off": off, "seconds": seconds})
         quiet += off <= TOLERANCE
     with StorageTracker(step.module, step.optimizer, resizable=plan.fsdp > 1) as tracker:
         step.run()
-    context.result(blocks=blocks, best_probe=best, peak=tracker.peak())
+    context.result(blocks=blocks, peak=tracker.peak())
 
 
 def _steps_per_block(context: RankContext, step: Any, block_s: float) -> int:
@@ -93,7 +100,7 @@ def _steps_per_block(context: RankContext, step: Any, block_s: float) -> int:
     step.run()
     step.run()
     each = (time.perf_counter() - before) / 2
-    count = torch.tensor([max(6, min(60, round(block_s / each)))])
+    count = torch.tensor([max(3, min(60, round(block_s / each)))])
     if context.world_size > 1:
         distributed.broadcast(count, 0)
     return int(count.item())

@@ -59,6 +59,11 @@ class Row:
 def best_tenth(results: dict[str, Any]) -> list[float]:
     """Median of the best tenth of all probes, GEMM and copy."""
     probes = np.array([p for r in results.values() for b in r["ranks"][0]["blocks"] for p in (b["before"], b["after"])])
+    return best_of(probes)
+
+
+def best_of(probes: np.ndarray) -> list[float]:
+    """Median of the best tenth of `probes` of shape (probes, 2), each column for itself."""
     few = max(1, len(probes) // 10)
     return [float(np.median(np.sort(column)[:few])) for column in probes.T]
 
