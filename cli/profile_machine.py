@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Device file; default: the one that 'this' means.",
 )
-@click.option("--name", help="Name of the machine in predictions; default: its host name.")
+@click.option("--name", help="Name of the machine in predictions; default: the CPU's model name.")
 @click.option("--force", is_flag=True, help="Overwrite a device file named with -o.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def command(quick: bool, output: Path | None, name: str | None, force: bool, as_json: bool) -> None:

@@ -179,7 +179,7 @@ class Profile:
             spread = "" if self.step_spread is None else f" ± {100 * self.step_spread:.1f} %"
             found.append(("step", f"{1e3 * self.step_time_s:.2f} ms{spread}, median of {len(self.step_times)}"))
         peak, reason = self._peak_memory
-        found.append(("peak memory", f"not known: {reason}" if peak is None else f"{peak / 2**20:.1f} MiB"))
+        found.append(("peak memory", f"not known: {reason}" if peak is None else _size(peak)))
         counts = ("ops", "collectives", "host", "events", "samples")
         found.append(("rows", ", ".join(f"{len(getattr(self, name))} {name}" for name in counts)))
         for name, channel in sorted((manifest.get("channels") or {}).items()):
@@ -199,3 +199,7 @@ class Profile:
             for label, text in self.facts()
         )
         return f"<table>{rows}</table>"
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.1f} MiB" if size_bytes >= 2**20 else f"{size_bytes / 2**10:.1f} KiB"

@@ -31,7 +31,7 @@ def write_report(path: Path, rows: Sequence[Row], machine: Machine, taken_s: flo
         "*Cold* knows the device file only. *Calibrated* also knows one single-process run of the same model at another",
         "batch. A case's own run is never used. Measured is the median step over blocks whose probes (one GEMM, one copy,",
         "before and after) are within 5 % of the best tenth of all probes; *noisy* cases had no such block after three",
-        "repeats and are marked by that rule only. Errors are (predicted - measured) / measured.",
+        "repeats, are marked by that rule only and keep their three quietest. Errors are (predicted - measured) / measured.",
         "",
         "## Summary",
         "",

@@ -15,7 +15,7 @@ from foretrace.datasets.profile import Profile
 from foretrace.datasets.workloads import load
 from foretrace.predictor import Cluster, Prediction, predict
 
-from .blocks import TOLERANCE
+from .blocks import QUIET_BLOCKS, TOLERANCE
 from .cases import Group
 
 
@@ -69,7 +69,7 @@ def best_of(probes: np.ndarray) -> list[float]:
 
 
 def measured(result: dict[str, Any], best: Sequence[float]) -> Measured:
-    """The median step over the quiet blocks; over all blocks, and marked, when none was quiet."""
+    """The median step over the quiet blocks; over the quietest few, and marked, when none was quiet."""
     ranks = result["ranks"]
     steps, offs = [], []
     for blocks in zip(*(rank["blocks"] for rank in ranks), strict=True):
@@ -77,7 +77,7 @@ def measured(result: dict[str, Any], best: Sequence[float]) -> Measured:
         steps.append(np.max([block["seconds"] for block in blocks], axis=0))
         offs.append(max(v / b for p in (blocks[0]["before"], blocks[0]["after"]) for v, b in zip(p, best, strict=True)))
     quiet = [block for block, off in zip(steps, offs, strict=True) if off <= TOLERANCE]
-    chosen = quiet or [steps[int(np.argmin(offs))]]
+    chosen = quiet or [steps[index] for index in np.argsort(offs)[:QUIET_BLOCKS]]
     seconds = np.concatenate(chosen)
     low, high = np.percentile(seconds, [25, 75])
     return Measured(

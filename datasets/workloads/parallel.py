@@ -17,7 +17,16 @@ from ..plan import AXES, Plan, split_layers
 from .layers import Chain
 from .spec import Workload
 
-SUPPORTED_AXES: tuple[set[str], ...] = (set(), {"pp"}, {"dp"}, {"fsdp"}, {"tp"}, {"dp", "fsdp"}, {"fsdp", "tp"}, {"pp", "dp"})
+SUPPORTED_AXES: tuple[set[str], ...] = (
+    set(),
+    {"pp"},
+    {"dp"},
+    {"fsdp"},
+    {"tp"},
+    {"dp", "fsdp"},
+    {"fsdp", "tp"},
+    {"pp", "dp"},
+)
 """Sets of axes longer than 1 that can be run and traced."""
 
 

@@ -57,7 +57,7 @@ def measure_machine(
     source = f"foretrace profile machine, torch {facts.get('torch')}"
     frame = frame.assign(phase=None, device=device, rank=None, kernel=None, software=facts.get("torch"), source=source)
     return Machine(
-        name=name or str(facts.get("hostname") or device),
+        name=name or device,
         facts={**facts, "usable_cores": cores},
         ops=frame,
         collectives=pd.DataFrame(collectives).assign(rank=None),

@@ -60,14 +60,14 @@ def test_the_timeline_ends_with_the_step():
     assert "rank dp" in prediction.timeline().streams
 
 
-def _run(tmp_path, factor: float) -> Profile:
-    """A run of GPT at batch 4 whose every op took `factor` times its price, as did the step."""
-    plan = Plan(global_batch=4)
+def _run(tmp_path, factor: float, ran=GPT, batch: int = 4, **facts) -> Profile:
+    """A run of `ran` whose every op took `factor` times its price, as did the step; `facts` go to its manifest."""
+    plan = Plan(global_batch=batch)
     threads = plan.threads_per_rank(CLUSTER.cores)
     pricer = Pricer(CLUSTER, threads=threads)
-    step_s = predict(GPT, plan, CLUSTER).step_time_s
+    step_s = predict(ran, plan, CLUSTER).step_time_s
     with RunWriter.create(tmp_path / "run", kind="profile") as writer:
-        program = trace(GPT, plan)[0].step
+        program = trace(ran, plan)[0].step
         calls = {}
         for entry in program.entries:
             if entry.kind == 0 and program.ops[entry.index].family != "view":
@@ -82,7 +82,7 @@ def _run(tmp_path, factor: float) -> Profile:
         writer.write("ops", rows)
         for step in range(3):
             writer.step({"step": step, "start_s": step, "end_s": step + factor * step_s, "time_s": factor * step_s})
-        writer.manifest(plan=plan.to_dict(), world_size=1, workload={"reference": "gpt"})
+        writer.manifest(**{"plan": plan.to_dict(), "world_size": 1, "workload": {"reference": "gpt"}, **facts})
     return Profile.load(tmp_path / "run")
 
 
@@ -100,6 +100,17 @@ def test_a_run_that_agrees_changes_nothing(tmp_path):
     cold = predict(GPT, "global_batch=16", CLUSTER)
     calibrated = predict(GPT, "global_batch=16", CLUSTER, from_profile=_run(tmp_path, 1.0))
     assert calibrated.step_time_s == pytest.approx(cold.step_time_s, rel=1e-6)
+
+
+def test_a_run_is_compared_with_what_its_manifest_says_ran(tmp_path):
+    """Not with the caller's workload: the run was four times as deep and at twice the batch its plan leaves open."""
+    deep = load("gpt", layers=8, width=128, heads=4, seq=64, vocab=512, batch=8)
+    profile = _run(
+        tmp_path, 1.0, deep, 16, plan=Plan().to_dict(), global_batch=16,
+        workload={"reference": deep.reference, "settings": dict(deep.settings)},
+    )  # fmt: skip
+    calibrated = predict(GPT, "global_batch=16", CLUSTER, from_profile=profile)
+    assert calibrated.inputs["calibration_step_factor"] == pytest.approx(1.0, rel=1e-6)
 
 
 def test_calibration_without_ops_says_what_is_missing(tmp_path):
