@@ -50,7 +50,8 @@ class Machine:
     created: str = field(default_factory=now)
     """ISO 8601, UTC."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """cpu_model, usable_cores, affinity, quota_cores, memory_bytes, caches_bytes (by level), torch, blas, platform."""
+    """cpu_model, usable_cores, affinity, quota_cores, memory_bytes, caches_bytes (by level), torch, blas, platform, and
+    mood: how much the machine's speed came and went during its sweep, log-standard deviation of a fixed probe."""
     ops: pd.DataFrame = field(default_factory=partial(_frame, "ops"))
     """OPS rows, timed by thread count and by how many processes ran at once."""
     collectives: pd.DataFrame = field(default_factory=partial(_frame, "collectives"))
@@ -92,6 +93,9 @@ class Machine:
             raise SchemaError(
                 f"{path}: facts.usable_cores must be a whole number of at least 1, found {cores!r}; measure again"
             )
+        mood = facts.get("mood")
+        if mood is not None and (not isinstance(mood, int | float) or isinstance(mood, bool) or not 0 <= mood < 10):
+            raise SchemaError(f"{path}: facts.mood must be a number from 0 to 10 or null, found {mood!r}")
         peaks = _mapping(document, "peaks", path)
         for key, value in peaks.items():
             if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or value < 0):

@@ -16,7 +16,7 @@ from ..datasets.plan import Plan
 from ..datasets.profile import Profile
 from ..datasets.version import __version__
 from .cost.calibration import Calibration
-from .cost.intervals import interval
+from .cost.intervals import interval, mood_of, trust
 from .cost.measured import op_of_row
 from .cost.pricing import Pricer
 from .engine import Timeline, memory_timelines, parts, simulate
@@ -82,12 +82,21 @@ def calibrate(profile: Profile, workload: Any, cluster: Cluster) -> Calibration:
         for row in ops.itertuples(index=False, name="Row")
     ]
     calibration = Calibration.from_ops(rows, lambda op, phase: bare.price(op, phase).time_s, reference=str(where))
-    expected = _answer(workload, plan, cluster, _trace(workload, plan), calibration, None)
-    outside_s = expected.parts_s["communication"] + expected.parts_s["bubble"]
-    work_s = expected.step_time_s - outside_s
-    if work_s > 0:
-        calibration.step_factor = float(np.clip((profile.step_time_s - outside_s) / work_s, 0.4, 2.5))
+    stages = _trace(workload, plan)
+    cold_s, _ = _work_and_waits(_answer(workload, plan, cluster, stages, None, None))
+    work_s, waits_s = _work_and_waits(_answer(workload, plan, cluster, stages, calibration, None))
+    ran_s = profile.step_time_s - waits_s
+    if min(cold_s, work_s, ran_s) > 0:
+        # How the ops differ among themselves is believed; how the whole differs, as far as the machine keeps its pace.
+        believed_s = cold_s * (ran_s / cold_s) ** trust(mood_of(cluster.machine.facts))
+        calibration.step_factor = float(np.clip(believed_s / work_s, 0.4, 2.5))
     return calibration
+
+
+def _work_and_waits(prediction: Prediction) -> tuple[float, float]:
+    """Seconds of a step in which ranks work, and those in which they communicate or wait."""
+    waits_s = prediction.parts_s["communication"] + prediction.parts_s["bubble"]
+    return prediction.step_time_s - waits_s, waits_s
 
 
 def _what_ran(profile: Profile, workload: Any) -> tuple[Any, Plan]:
@@ -139,7 +148,9 @@ def _answer(
     lowered = lower(stages, plan, pricer)
     simulated = simulate(lowered.graph, lowered.duration_s)
     step_time_s = float(simulated.makespan_s)
-    low_s, high_s = interval(lowered, step_time_s, calibrated=calibration is not None)
+    low_s, high_s = interval(
+        lowered, step_time_s, calibrated=calibration is not None, mood=mood_of(cluster.machine.facts)
+    )
     found = parts(lowered.graph, simulated)
     named = {name: found.pop(name, 0.0) for name in PARTS}
     named["bubble"] += found.pop("idle", 0.0)

@@ -28,7 +28,7 @@ class Calibration:
     """Log ratios measured / predicted by group and phase, and the factor of the whole step."""
 
     step_factor: float = 1.0
-    """Measured over predicted step time of the run itself, after its op ratios; multiplies compute and host time."""
+    """Believed over predicted step time of the run itself, after its op ratios; multiplies compute and host time."""
     reference: str = ""
     """Which run it came from."""
     _groups: dict[tuple[str, str], list[tuple[np.ndarray, float, float]]] = field(default_factory=dict)

@@ -39,9 +39,10 @@ def measure_machine(
             progress=(lambda done: progress(what, done)) if progress else None,
         )
 
-    budget = {"point_s": 0.015 if quick else 0.08, "extra_s": 5.0 if quick else 90.0}
+    budget = {"point_s": 0.015 if quick else 0.08, "extra_s": 8.0 if quick else 90.0}
     threads = [cores, 1] if cores > 1 else [1]
-    ops = merge([run("points", "ops alone", 1, threads=threads, **budget)[0]["rows"]])
+    alone = run("points", "ops alone", 1, threads=threads, **budget)[0]
+    ops = merge([alone["rows"]])
     if cores > 1:
         together = run("points", f"ops on {cores} processes at once", cores, threads=[1], **budget)
         ops += merge([result["rows"] for result in together])
@@ -58,7 +59,7 @@ def measure_machine(
     frame = frame.assign(phase=None, device=device, rank=None, kernel=None, software=facts.get("torch"), source=source)
     return Machine(
         name=name or device,
-        facts={**facts, "usable_cores": cores},
+        facts={**facts, "usable_cores": cores, "mood": alone["mood"]},
         ops=frame,
         collectives=pd.DataFrame(collectives).assign(rank=None),
         host=pd.DataFrame(host),

@@ -20,6 +20,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..rank import RankContext
@@ -39,19 +40,25 @@ LONG_S = 0.02
 
 
 class Probe:
-    """One GEMM and one copy of fixed size: what the machine is worth right now."""
+    """One GEMM and one copy of fixed size on all threads of this process: what the machine is worth right now.
 
-    def __init__(self) -> None:
-        self._a, self._b = torch.ones(256, 256), torch.ones(256, 256)
-        self._source = torch.ones(1 << 21)
+    All threads, because a neighbour on the other half of a core slows two threads that wait for one another by half;
+    neither allocates, because the price of fresh memory has moods of its own.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._a, self._product = torch.ones(256, 256), torch.empty(256, 256)
+        self._source, self._target = torch.ones(1 << 20), torch.empty(1 << 20)
 
     def __call__(self) -> float:
-        """Seconds of both together, median of a few."""
-        return Timing.of(repeat(self._once, budget_s=0.004)).time_s
+        """Seconds of both together, median of some."""
+        torch.set_num_threads(self._threads)
+        return Timing.of(repeat(self._once, budget_s=0.01)).time_s
 
     def _once(self) -> None:
-        torch.mm(self._a, self._b)
-        self._source.clone()
+        torch.mm(self._a, self._a, out=self._product)
+        self._target.copy_(self._source)
 
 
 @dataclass
@@ -89,6 +96,12 @@ def slow_blocks(blocks: Sequence[Block]) -> list[Block]:
     return sorted((block for block in blocks if block.quality_s > limit_s), key=lambda block: -block.quality_s)
 
 
+def mood_of(probes_s: Sequence[float]) -> float:
+    """Log-standard deviation of a machine's speed from probes spread over its sweep, by their middle four fifths."""
+    low, high = np.percentile(np.log(probes_s), [10, 90])
+    return float((high - low) / (2 * 1.2816))
+
+
 def repeat_slow(
     blocks: Sequence[Block],
     run: Callable[[Block], None],
@@ -120,14 +133,16 @@ def measure_points(context: RankContext) -> dict[str, Any]:
     blocks = blocks_of([operand_bytes(point) for point in wanted])
     blocks += [Block((len(wanted) + number,), chain) for number, chain in enumerate(_chains(task))]
     random.Random(1).shuffle(blocks)
-    barrier, probe = SpinBarrier(context), Probe()
+    barrier, probe = SpinBarrier(context), Probe(max(task["threads"]))
     done = 0
+    probes_s: list[float] = []
 
     def run(block: Block) -> None:
         nonlocal done
         before_s = probe()
         rows = _time_chain(context, barrier, block) if block.chain else _time_block(context, barrier, block, wanted)
         (quality_s,) = largest(context, [max(before_s, probe())])
+        probes_s.append(quality_s)
         if quality_s < block.quality_s:
             block.quality_s, block.rows = quality_s, rows
         done += len(block.index)
@@ -142,6 +157,7 @@ def measure_points(context: RankContext) -> dict[str, Any]:
         "blocks": len(blocks),
         "repeated": repeated,
         "noisy": len(slow_blocks(blocks)),
+        "mood": mood_of(probes_s),
     }
 
 

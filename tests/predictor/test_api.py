@@ -96,6 +96,19 @@ def test_calibration_carries_what_a_run_showed_to_another_batch(tmp_path):
     assert calibrated.inputs["calibration"] == profile.manifest["run_id"]
 
 
+def test_a_run_on_a_moody_machine_is_believed_in_part(tmp_path):
+    machine = Machine.load(Path(__file__).parents[1] / "data" / "machine.json")
+    # 0.09² / (0.09² + 2 × mood²) = 1/2.
+    machine.facts = {**machine.facts, "mood": 0.09 / 2**0.5}
+    moody = Cluster(machine)
+    cold = predict(GPT, "global_batch=16", moody)
+    calibrated = predict(GPT, "global_batch=16", moody, from_profile=_run(tmp_path, 1.5))
+    assert calibrated.step_time_s / cold.step_time_s == pytest.approx(1.5**0.5, rel=0.06)
+    steady = predict(GPT, "global_batch=16", CLUSTER)
+    assert cold.step_time_s == steady.step_time_s
+    assert cold.high_s / cold.low_s > steady.high_s / steady.low_s
+
+
 def test_a_run_that_agrees_changes_nothing(tmp_path):
     cold = predict(GPT, "global_batch=16", CLUSTER)
     calibrated = predict(GPT, "global_batch=16", CLUSTER, from_profile=_run(tmp_path, 1.0))

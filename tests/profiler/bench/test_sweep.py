@@ -1,10 +1,12 @@
 """Sweep: how points are put into blocks, how often they are timed, and which blocks are measured again."""
 
+from math import exp
+
 import pandas as pd
 import pytest
 from foretrace.datasets.schemas import validate
 from foretrace.profiler.bench.measure import WORKER, merge
-from foretrace.profiler.bench.sweep import BLOCK_POINTS, Block, blocks_of, repeat_slow, rounds_of, slow_blocks
+from foretrace.profiler.bench.sweep import BLOCK_POINTS, Block, blocks_of, mood_of, repeat_slow, rounds_of, slow_blocks
 from foretrace.profiler.launch import launch
 
 
@@ -81,3 +83,11 @@ def test_a_sweep_of_few_ops_gives_valid_rows(ranks):
     assert (table.time_s > 0).all()
     assert (table["count"] >= 3).all()
     assert set(table.processes) == {ranks}
+
+
+def test_mood_is_the_spread_of_the_middle_four_fifths():
+    # Logs 0, 0.1 .. 1: the tenths are 0.1 and 0.9, which lie 2 × 1.2816 standard deviations apart; outliers do not count.
+    probes_s = [exp(number / 10) for number in range(11)]
+    assert mood_of(probes_s) == pytest.approx(0.8 / 2.5632)
+    assert mood_of([*probes_s[:10], 1e6]) == pytest.approx(0.8 / 2.5632)
+    assert mood_of([0.5] * 7) == 0.0
