@@ -57,6 +57,7 @@ def summary(machine: Machine, path: Path) -> dict[str, Any]:
         "seconds_taken_s": machine.seconds_taken_s,
         "rows": {"ops": len(machine.ops), "collectives": len(machine.collectives), "host": len(machine.host)},
         "peaks": machine.peaks,
+        "mood": machine.facts.get("mood"),
         "host_time_per_op_s": {str(phase): float(value) for phase, value in training.items()},
         "all_reduce_latency_s": float(reduces.time_s.iloc[0]) if len(reduces) else None,
         "all_reduce_bytes_per_s": float((reduces.bytes / reduces.time_s).iloc[-1]) if len(reduces) else None,
@@ -79,6 +80,8 @@ def _print(facts: dict[str, Any]) -> None:
     rows.append(("all-reduce of 2 ranks, latency", terminal.duration(facts["all_reduce_latency_s"])))
     if facts["all_reduce_bytes_per_s"] is not None:
         rows.append(("all-reduce of 2 ranks, large", f"{facts['all_reduce_bytes_per_s'] / 1e9:.2f} GB/s"))
+    if facts["mood"] is not None:
+        rows.append(("its speed came and went by", f"± {facts['mood']:.0%}"))
     terminal.print_table(terminal.table(("what", "measured"), rows))
     counts = facts["rows"]
     click.echo(

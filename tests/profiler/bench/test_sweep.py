@@ -86,7 +86,7 @@ def test_a_sweep_of_few_ops_gives_valid_rows(ranks):
 
 
 def test_mood_is_the_spread_of_the_middle_four_fifths():
-    # Logs 0, 0.1 .. 1: the tenths are 0.1 and 0.9, which lie 2 × 1.2816 standard deviations apart; outliers do not count.
+    # Logs 0, 0.1 .. 1: the tenths are 0.1 and 0.9, 2 × 1.2816 standard deviations apart; outliers do not count.
     probes_s = [exp(number / 10) for number in range(11)]
     assert mood_of(probes_s) == pytest.approx(0.8 / 2.5632)
     assert mood_of([*probes_s[:10], 1e6]) == pytest.approx(0.8 / 2.5632)
