@@ -160,6 +160,6 @@ class StorageTracker(TorchDispatchMode):
                 self._mark_gradient(parameter)
 
 
-def _is_wrapper(kind: type) -> bool:
+def _is_wrapper(kind: Any) -> bool:
     """True for tensor subclasses with operators of their own, DTensor above all."""
     return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__

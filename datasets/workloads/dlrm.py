@@ -27,6 +27,8 @@ class Lookup(nn.Module):
 class Interact(nn.Module):
     """Dot products of all pairs of vectors beside the dense one: (B, F, D) -> (B, D + F(F-1)/2)."""
 
+    pair: torch.Tensor
+
     def __init__(self, fields: int) -> None:
         super().__init__()
         pairs = torch.triu_indices(fields, fields, offset=1)

@@ -203,7 +203,8 @@ def _fully_shard(module: nn.Module, mesh: Any) -> nn.Module:
 
     for child in _sharded_units(module):
         fully_shard(child, mesh=mesh)
-    return fully_shard(module, mesh=mesh)
+    fully_shard(module, mesh=mesh)  # changes the class of `module` in place
+    return module
 
 
 def _sharded_units(module: nn.Module) -> Iterator[nn.Module]:

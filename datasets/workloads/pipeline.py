@@ -27,7 +27,7 @@ def stage_inputs(stages: list[nn.Module], plan: Plan, inputs: tuple[Any, ...]) -
         for stage in stages:
             # Faked one by one, buffers too: a real batch norm would move its averages.
             tensors = dict(stage.named_parameters()) | dict(stage.named_buffers())
-            fake = {name: mode.from_tensor(tensor) for name, tensor in tensors.items()}
+            fake: dict[str, torch.Tensor] = {name: mode.from_tensor(tensor) for name, tensor in tensors.items()}
             output = torch.func.functional_call(stage, fake, flowing)
             flowing = output if isinstance(output, tuple) else (output,)
             boundary.append(tuple(_meta(tensor) for tensor in flowing))
@@ -79,11 +79,12 @@ class PipelineStep:
         del stages, module
 
         # The border goes inside DDP, which the schedule wants to see itself.
-        own = Border(apply_plan(own, workload, plan, mesh, wrap_dp=False), bf16=plan.precision == "bf16")
+        own = apply_plan(own, workload, plan, mesh, wrap_dp=False)
+        bordered: nn.Module = Border(own, bf16=plan.precision == "bf16")
         if plan.dp > 1:
-            own = nn.parallel.DistributedDataParallel(own, process_group=mesh.get_group("dp"))
-        self.module = own
-        self.optimizer = workload.make_optimizer(own.parameters())
+            bordered = nn.parallel.DistributedDataParallel(bordered, process_group=mesh.get_group("dp"))
+        self.module = bordered
+        self.optimizer = workload.make_optimizer(bordered.parameters())
         self._is_first, self._is_last = index == 0, index == plan.pp - 1
         self._inputs, self._target = batch
 
@@ -93,7 +94,7 @@ class PipelineStep:
 
         # Shapes given here spare the first step an exchange of pickled shapes between the stages.
         stage = PipelineStage(
-            own,
+            bordered,
             index,
             plan.pp,
             torch.device("cpu"),

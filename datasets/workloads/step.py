@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 from torch import nn
@@ -11,6 +11,9 @@ from torch import nn
 from ..plan import Plan
 from .parallel import apply_plan, check_plan, make_mesh, replica_of
 from .spec import Workload
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
 
 Batch = tuple[tuple[Any, ...], Any]
 """(inputs, target): a tuple of tensors and a tensor, samples in dim 0."""
@@ -73,7 +76,7 @@ class Step:
         if isinstance(self.module, nn.parallel.DistributedDataParallel):
             return nullcontext() if wanted else self.module.no_sync()
         if self.plan.fsdp > 1 and len(self.micro_batches) > 1:
-            self.module.set_requires_gradient_sync(wanted)
+            cast("FSDPModule", self.module).set_requires_gradient_sync(wanted)
         return nullcontext()
 
 

@@ -60,9 +60,7 @@ class Calibration:
         prior, prior_weight = self._kin.get(kin_of(op), (0.0, 0.0))[0], _PRIOR_WEIGHT
         rows = self._groups.get((group_of(op), phase))
         if not rows:
-            known = kin_of(op) in self._kin
-            factor = _KIN_WEIGHT * prior if known else 0.0
-            return float(np.exp(factor)), spread
+            return float(np.exp(_KIN_WEIGHT * prior)), spread
         here = coordinates(op)
         distance = np.array([np.sqrt(((where - here) ** 2).sum()) for where, _, _ in rows])
         ratio = np.array([item[1] for item in rows])

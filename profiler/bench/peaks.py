@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 
-def peaks(ops: pd.DataFrame) -> dict[str, float]:
+def peaks(ops: pd.DataFrame) -> dict[str, float | None]:
     """Best measured rates: GEMM FLOP/s by dtype and threads, and bytes/s of copies in and out of cache."""
-    found: dict[str, float] = {}
+    found: dict[str, float | None] = {}
     for (threads, processes), rows in ops.groupby(["threads", "processes"]):
         where = f"{threads}_thread{'s' if threads > 1 else ''}" + (f"_{processes}_processes" if processes > 1 else "")
         gemms = rows[rows.op.isin(["linear", "matmul"])]

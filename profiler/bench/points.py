@@ -3,6 +3,9 @@
 Letters: m rows or tokens, n columns or outputs, k reduced dim, B batch, H heads, S sequence, D head dim, C channels.
 """
 
+# mypy: disable-error-code="misc"
+# It cannot infer lambdas that bind loop variables as defaults, which is how points are made.
+
 from __future__ import annotations
 
 from collections.abc import Iterator
