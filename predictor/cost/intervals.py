@@ -13,7 +13,7 @@ from typing import Any, Protocol
 # 80 % of a normal distribution lies within 1.28 standard deviations.
 _Z_80 = 1.2816
 # Log-standard deviation of step times left unexplained when every price is right and the machine keeps its pace: cold,
-# and with a run of the same model. Set by us so that quiet closed-loop cases are covered, not fitted.
+# and with a run of the same model. Set by judgement; no quiet machine was at hand to fit them on.
 _FLOOR_COLD = 0.09
 _FLOOR_CALIBRATED = 0.05
 
