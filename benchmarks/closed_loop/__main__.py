@@ -24,7 +24,7 @@ from foretrace.profiler.bench.measure import measure_machine
 from foretrace.profiler.launch import launch
 from foretrace.profiler.workload import run_workload
 
-from .blocks import REPEATS, TOLERANCE, Probe
+from .blocks import REPEATS, TOLERANCE, Probe, off_by
 from .cases import GROUPS, Case, Group
 from .report import write_report
 from .score import best_of, best_tenth, score
@@ -77,7 +77,7 @@ def calibration_run(group: Group, folder: Path, usual: list[float]) -> None:
         before = probe()
         attempt = folder.with_name(folder.name + "-attempt")
         run_workload(workload, plan, steps=20, profile_steps=5, output=attempt)
-        off = max(value / best for pair in (before, probe()) for value, best in zip(pair, usual, strict=True))
+        off = off_by(before, probe(), usual)
         if off < quietest:
             quietest = off
             shutil.rmtree(folder, ignore_errors=True)

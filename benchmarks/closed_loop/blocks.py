@@ -7,6 +7,7 @@ the others wait, so that it tells how fast the machine is at that moment and not
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -24,9 +25,9 @@ REPEATS = 3
 class Probe:
     """One GEMM and one copy of fixed size on all cores, neither allocating.
 
-    All cores, because a neighbour on the other half of a core slows a two-thread step by half and a one-thread probe
-    not at all; a copy of 4 MiB, because larger ones vary with the neighbours' use of the shared cache, which our
-    steps do not follow (correlation with the step's time 0.3 to 0.9 for this one, -0.3 to 0.5 for 16 MiB).
+    All cores, because steps use them and one thread's speed tells little of two threads' (correlation 0.5); a copy of
+    4 MiB, because larger ones vary with the neighbours' use of the shared cache, which our steps do not follow
+    (correlation with the step's time 0.3 to 0.9 for this one, -0.3 to 0.5 for 16 MiB).
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,11 @@ class Probe:
         return median(durations)
 
 
+def off_by(before: Sequence[float], after: Sequence[float], best: Sequence[float]) -> float:
+    """The worst of a block's probes over the best one of its kind; 1 is as quiet as it gets."""
+    return max(value / limit for pair in (before, after) for value, limit in zip(pair, best, strict=True))
+
+
 def measure(context: RankContext) -> None:
     """Blocks of steps until enough are quiet or repeats are used up; then one step whose tensors are counted."""
     import torch
@@ -84,7 +90,7 @@ def measure(context: RankContext) -> None:
             step.run()
             seconds.append(time.perf_counter() - start)
         after = _probed(context, probe)
-        off = max(value / limit for pair in (before, after) for value, limit in zip(pair, best, strict=True))
+        off = off_by(before, after, best)
         blocks.append({"before": before, "after": after, "off": off, "seconds": seconds})
         quiet += off <= TOLERANCE
     with StorageTracker(step.module, step.optimizer, resizable=plan.fsdp > 1) as tracker:

@@ -15,7 +15,7 @@ from foretrace.datasets.profile import Profile
 from foretrace.datasets.workloads import load
 from foretrace.predictor import Cluster, Prediction, predict
 
-from .blocks import QUIET_BLOCKS, TOLERANCE
+from .blocks import QUIET_BLOCKS, TOLERANCE, off_by
 from .cases import Group
 
 
@@ -75,7 +75,7 @@ def measured(result: dict[str, Any], best: Sequence[float]) -> Measured:
     for blocks in zip(*(rank["blocks"] for rank in ranks), strict=True):
         # Ranks of a step end together; the slowest rank's time is the step.
         steps.append(np.max([block["seconds"] for block in blocks], axis=0))
-        offs.append(max(v / b for p in (blocks[0]["before"], blocks[0]["after"]) for v, b in zip(p, best, strict=True)))
+        offs.append(off_by(blocks[0]["before"], blocks[0]["after"], best))
     quiet = [block for block, off in zip(steps, offs, strict=True) if off <= TOLERANCE]
     chosen = quiet or [steps[index] for index in np.argsort(offs)[:QUIET_BLOCKS]]
     seconds = np.concatenate(chosen)

@@ -42,8 +42,8 @@ LONG_S = 0.02
 class Probe:
     """One GEMM and one copy of fixed size on all threads of this process: what the machine is worth right now.
 
-    All threads, because a neighbour on the other half of a core slows two threads that wait for one another by half;
-    neither allocates, because the price of fresh memory has moods of its own.
+    All threads, because one thread's speed tells little of that of threads that wait for one another; neither
+    allocates, because the price of fresh memory has moods of its own.
     """
 
     def __init__(self, threads: int) -> None:
