@@ -11,10 +11,11 @@
 
 `DeviceFacts` (None = not known): key, type, vendor, arch, family, year, flops_per_s {dtype: dense peak},
 memory_bytes_per_s, memory_bytes, memory_type, sm_count, cores_per_sm, l2_bytes, clock_hz, tdp_w, link,
-link_bytes_per_s and pcie_bytes_per_s (both per direction), pcie_gen, measured, source, sources, notes; `source_of(field)`.
+link_bytes_per_s and pcie_bytes_per_s (both per direction), pcie_gen, measured, source, sources, notes; and
+`source_of(field)`.
 
-A new device is one file in `devices/`, a new system one in `systems/`. A user's own device is a file of the same layout,
-or of `foretrace profile machine`, named by its path or put into `$FORETRACE_CACHE_DIR/devices`.
+A new device is one file in `devices/`, a new system one in `systems/`. A user's own device is a file of the same
+layout, or of `foretrace profile machine`, named by its path or put into `$FORETRACE_CACHE_DIR/devices`.
 """
 
 from .facts import DTYPES, DeviceFacts, LinkFacts, SystemFacts, SystemLink

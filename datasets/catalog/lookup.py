@@ -1,7 +1,10 @@
 """From a name that somebody typed, a table holds or a driver reports, to the one entry that is meant.
 
-Names are compared whole, without regard to case and to which of space, `-` and `_` joins their parts. Never by a part of
-a marketing name: "A100" is in eight products, and "H100 PCIe" has another memory than "H100 SXM5".
+Names are compared whole, without regard to case and to which of space, `-` and `_` joins their parts. Never by a part
+of a marketing name: "A100" is in eight products, and "H100 PCIe" has another memory than "H100 SXM5".
+
+What drivers report (`reported.csv`) is as printed in NVIDIA's driver README (appendix of supported chips), in traces
+and by lscpu; `aliases.csv` holds the spellings of public tables and those that people type.
 """
 
 from __future__ import annotations
@@ -85,9 +88,7 @@ def reported(name: str) -> Match | None:
     wanted = normal(name)
     for row in shipped_names("reported"):
         if normal(row["name"]) == wanted:
-            return Match(
-                shipped_devices()[row["device"]], name, "reported", row["confidence"], row["note"] or None
-            )
+            return Match(shipped_devices()[row["device"]], name, "reported", row["confidence"], row["note"] or None)
     return None
 
 
@@ -138,7 +139,7 @@ def _names() -> dict[str, tuple[str, str, str, str | None]]:
 
 
 def _close(wanted: str, keys: Iterable[str]) -> str:
-    """", close are A, B", or nothing."""
+    """ ", close are A, B", or nothing."""
     by_normal = {normal(key): key for key in keys}
     close = difflib.get_close_matches(wanted, by_normal, n=3, cutoff=0.5)
     return f", close are {', '.join(by_normal[name] for name in close)}" if close else ""
