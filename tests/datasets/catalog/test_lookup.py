@@ -16,7 +16,7 @@ from foretrace.datasets.errors import InputError, SchemaError, UsageError
         ("h100-sxm", "H100-SXM5-80GB", "alias", "high"),
         ("H100_SXM", "H100-SXM5-80GB", "alias", "high"),
         ("a100", "A100-SXM4-80GB", "alias", "low"),
-        ("NVIDIA H100 80GB HBM3", "H100-SXM5-80GB", "reported", "high"),
+        ("NVIDIA H100 80GB HBM3", "H100-SXM5-80GB", "alias", "high"),  # MLPerf tables spell it like the driver
         ("NVIDIA H100 PCIe", "H100-PCIE-80GB", "reported", "high"),
         ("NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB", "reported", "high"),
         ("A100-SXM4-40GB", "A100-SXM4-40GB", "key", "exact"),
