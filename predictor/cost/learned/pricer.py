@@ -1,0 +1,216 @@
+"""OpPricer: a table of op rows on accelerators -> seconds, interval, source, range. Needs no training library.
+
+The chain is measured -> learned -> analytic. Measured: a row equal in everything that decides the time. Learned: base x
+correction, with what was learned of the row's own group where its device was measured. Analytic: the base alone, for
+ops that no model knows.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from ....datasets.catalog import DeviceFacts, device
+from ....datasets.errors import InputError
+from ....datasets.ops.table import Labels, OpTable
+from .calibration import KERNELS, DEFAULT_KERNEL, GaussianCalibration, columns
+from .families import NAMES, families_of
+from .lookup import MeasuredOps
+from .model import SITUATIONS, SIZES_S, FamilyModel
+from .roofline import roofline_s
+from .rows import Rows, framework_word, groups_of
+
+MODELS = Path(__file__).parent / "models"
+SOURCES = ("measured", "learned", "analytic")
+_MEASURED, _LEARNED, _ANALYTIC = range(len(SOURCES))
+_KNOWN, _SIBLING, _BLIND = range(len(SITUATIONS))
+_MEASURED_WIDTH = 0.08
+"""Half width of a looked-up price, log units: repeats of one GEMM over versions differ by 1.16x (median of max/min)."""
+_ANALYTIC_WIDTH = 0.8
+_CHUNK = 16_384
+_BACKWARD_OVER_FORWARD = 2.0
+"""Of vector ops whose backward nobody measured: it reads the gradient and what was kept, and writes a gradient."""
+
+
+@dataclass(frozen=True, eq=False)
+class OpPrices:
+    """Prices of rows, arrays of one length."""
+
+    time_s: np.ndarray
+    low_s: np.ndarray
+    high_s: np.ndarray
+    """80 % interval."""
+    bound_s: np.ndarray
+    """Roofline: FLOPs at peak or bytes at full bandwidth, the larger."""
+    source: Labels
+    """measured | learned | analytic."""
+    in_range: np.ndarray
+    """True where the row's device was measured and its shape lies within the shapes measured there."""
+    from_forward: np.ndarray
+    """True where a backward was priced from its forward because none was measured."""
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+
+@dataclass
+class OpPricer:
+    """Prices tables of ops with fitted models, measured rows and calibrations."""
+
+    models: dict[str, FamilyModel]
+    measured: MeasuredOps | None = None
+    calibrations: dict[tuple[str, str], GaussianCalibration] = field(default_factory=dict)
+    """By (device key, family)."""
+    threads: int = 2
+
+    @classmethod
+    def load(cls, folder: Path = MODELS) -> OpPricer:
+        """Every model of a folder. Raises `InputError` when there is none or one is damaged."""
+        models = {}
+        for path in sorted(folder.glob("*.npz")):
+            model = FamilyModel.load(path)
+            models[model.family] = model
+        if not models:
+            raise InputError(f"{folder}: holds no model of op prices; make them with foretrace datasets fit")
+        return cls(models)
+
+    def price(self, table: OpTable) -> OpPrices:
+        """Price every row. Raises `UsageError` for a device that the catalog does not know."""
+        table, devices = canonical(table)
+        chunks = [np.arange(begin, min(begin + _CHUNK, len(table))) for begin in range(0, len(table), _CHUNK)]
+        if len(chunks) < 2 or self.threads < 2:
+            parts = [self._price(table.take(chunk), devices) for chunk in chunks]
+        else:
+            with ThreadPoolExecutor(self.threads) as pool:
+                parts = list(pool.map(lambda chunk: self._price(table.take(chunk), devices), chunks))
+        return _joined(parts)
+
+    def calibrate(self, table: OpTable) -> dict[tuple[str, str], int]:
+        """Learn from timings of a user's own devices; how many were used by (device, family)."""
+        assert table.time_s is not None, "timings have times"
+        table, devices = canonical(table)
+        used: dict[tuple[str, str], int] = {}
+        family = families_of(table)
+        before = replace(self, measured=None, calibrations={}).price(table)
+        for code in np.unique(table.device.codes):
+            for index in np.unique(family):
+                mask = (table.device.codes == code) & (family == index) & (table.time_s > 0)
+                name = NAMES[index]
+                if name not in self.models or not mask.any():
+                    continue
+                part = table.take(mask)
+                rows = Rows.of(int(index), part, devices)
+                features = rows.shape[:, columns(self.models[name].shape_features, name)].astype(np.float64)
+                fitted = GaussianCalibration(KERNELS.get(name, DEFAULT_KERNEL))
+                key = (table.device.names[code], name)
+                assert part.time_s is not None
+                self.calibrations[key] = fitted.fit(features, np.log(part.time_s / before.time_s[mask]))
+                used[key] = int(mask.sum())
+        return used
+
+    def _price(self, table: OpTable, devices: dict[str, DeviceFacts]) -> OpPrices:
+        count = len(table)
+        out = OpPrices(
+            *(np.zeros(count) for _ in range(4)), Labels(np.full(count, _ANALYTIC, np.int32), SOURCES),
+            np.zeros(count, bool), np.zeros(count, bool),
+        )  # fmt: skip
+        family = families_of(table)
+        for index in np.unique(family):
+            mask = np.flatnonzero(family == index)
+            rows = Rows.of(int(index), table if len(mask) == count else table.take(mask), devices)
+            self._price_family(NAMES[index], rows, out, mask)
+        if self.measured is not None:
+            found = self.measured.lookup(table)
+            at = np.flatnonzero(np.isfinite(found))
+            out.time_s[at] = found[at]
+            out.low_s[at], out.high_s[at] = (found[at] * np.exp(sign * _MEASURED_WIDTH) for sign in (-1, 1))
+            out.source.codes[at], out.in_range[at], out.from_forward[at] = _MEASURED, True, False
+        return out
+
+    def _price_family(self, name: str, rows: Rows, out: OpPrices, at: np.ndarray) -> None:
+        bound = roofline_s(rows.table, rows.facts, rows.at)
+        out.bound_s[at] = bound
+        model = self.models.get(name)
+        if model is None:
+            log_s, width = np.log(rows.base_s), np.full(len(rows), _ANALYTIC_WIDTH)
+            low, high = np.exp(log_s - width), np.exp(log_s + width)
+            out.time_s[at], out.low_s[at], out.high_s[at] = np.exp(log_s), low, high
+            return
+        flags = rows.flags(model.flags)
+        correction = model.blind_log(rows.shape, rows.device, flags)
+        situation, group = _situations(model, rows.table)
+        own = np.flatnonzero(situation != _BLIND)
+        if len(own):
+            correction[own] += model.known_log(rows.shape[own], rows.device[own], flags[own], group[own])
+        width = model.widths[situation, np.searchsorted(SIZES_S, rows.base_s)]
+        in_range = np.zeros(len(rows), bool)
+        inside = (rows.shape[own] >= model.low[group[own]] - 1e-4) & (rows.shape[own] <= model.high[group[own]] + 1e-4)
+        in_range[own] = inside.all(axis=1)
+        known_op = rows.table.op.map(lambda op: op in model.card["ops"], bool)
+        correction = np.where(known_op, correction, 0.0)
+        width = np.where(known_op, width, _ANALYTIC_WIDTH)
+        correction, width = self._calibrated(name, model, rows, correction, width)
+        time_s = np.maximum(rows.base_s * np.exp(correction), bound * model.least_over_roofline)
+        out.time_s[at] = time_s
+        out.low_s[at], out.high_s[at] = time_s * np.exp(-width), time_s * np.exp(width)
+        out.source.codes[at] = np.where(known_op, _LEARNED, _ANALYTIC)
+        out.in_range[at] = in_range & known_op
+
+    def _calibrated(
+        self, name: str, model: FamilyModel, rows: Rows, correction: np.ndarray, width: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        for code in np.unique(rows.table.device.codes):
+            fitted = self.calibrations.get((rows.table.device.names[code], name))
+            if fitted is None:
+                continue
+            mask = rows.table.device.codes == code
+            features = rows.shape[:, columns(model.shape_features, name)][mask].astype(np.float64)
+            more, spread = fitted.predict(features)
+            correction[mask] += more
+            width[mask] = np.minimum(width[mask], 1.2816 * np.hypot(spread, fitted.kernel.smooth))
+        return correction, width
+
+
+def canonical(table: OpTable) -> tuple[OpTable, dict[str, DeviceFacts]]:
+    """The table with catalog keys for device names, and the facts by key. Raises `UsageError` for an unknown name."""
+    facts = {name: device(name) for name in np.array(table.device.names, object)[np.unique(table.device.codes)]}
+    names = tuple(facts[name].key if name in facts else name for name in table.device.names)
+    distinct = tuple(dict.fromkeys(names))
+    codes = np.array([distinct.index(name) for name in names], np.int32)[table.device.codes]
+    return replace(table, device=Labels(codes, distinct)), {entry.key: entry for entry in facts.values()}
+
+
+def _situations(model: FamilyModel, table: OpTable) -> tuple[np.ndarray, np.ndarray]:
+    """(situation, group) by row; a device that was measured by other groups only borrows the most alike of them."""
+    groups = groups_of(table)
+    number = {name: index for index, name in enumerate(model.groups)}
+    situation, group = [], []
+    for name in groups.names:
+        if name in number:
+            situation.append(_KNOWN)
+            group.append(number[name])
+            continue
+        key, source, framework = name.split("|", 2)
+        word = framework_word(framework)
+        alike = [
+            ((other[1] == source) + (framework_word(other[2]) == word), index)
+            for index, other in enumerate(text.split("|", 2) for text in model.groups)
+            if other[0] == key
+        ]
+        situation.append(_SIBLING if alike else _BLIND)
+        group.append(max(alike, key=lambda pair: pair[0])[1] if alike else 0)
+    return np.array(situation)[groups.codes], np.array(group)[groups.codes]
+
+
+def _joined(parts: list[OpPrices]) -> OpPrices:
+    if not parts:
+        empty = np.zeros(0)
+        return OpPrices(empty, empty, empty, empty, Labels(np.zeros(0, np.int32), SOURCES), empty > 0, empty > 0)
+    arrays = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("time_s", "low_s", "high_s", "bound_s", "in_range", "from_forward")
+    }
+    return OpPrices(source=Labels(np.concatenate([part.source.codes for part in parts]), SOURCES), **arrays)
