@@ -24,7 +24,7 @@ from .render import terminal
 
 COMMANDS = {
     "compare": ("compare", "Set a prediction beside a profile, or two profiles side by side."),
-    "datasets": ("datasets", "List, show, validate and export runs, device files and tables."),
+    "datasets": ("datasets", "Runs, device files, tables, the device catalog and shipped measurements."),
     "predict": ("predict", "Predict step time and memory of a workload under a plan."),
     "price": ("price", "Price ops on devices, measured or never touched."),
     "profile": ("profile", "Measure a real run, a workload under a plan, or this machine."),

@@ -103,7 +103,7 @@ def _decode(text: bytes, kind: type[Record], path: Path) -> Record:
 
 
 def _convert(row: dict[str, object], kind: type[Record], path: Path) -> Record:
-    fields = {name: value for name, value in row.items() if name not in ("schema_version", "kind", "foretrace")}
+    fields = {name: value for name, value in row.items() if name not in ("schema_version", "kind", "match")}
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
