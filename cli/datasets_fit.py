@@ -7,24 +7,24 @@ from pathlib import Path
 
 import click
 
-from ..datasets.errors import InputError
-from .datasets import command
 from .render.terminal import say
 
 
-@command.command("fit")
+@click.command("fit")
 @click.argument("tables", nargs=-1, type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder of the models (default: the shipped ones).")
 @click.option("--only", multiple=True, help="Families to train; the others stay as they are.")
 @click.option("--seed", default=0, show_default=True, type=int)
-def fit(tables: tuple[Path, ...], output: Path | None, only: tuple[str, ...], seed: int) -> None:
-    """Train the learned prices of ops from TABLES of measured rows (parquet, CSV or folders).
+def command(tables: tuple[Path, ...], output: Path | None, only: tuple[str, ...], seed: int) -> None:
+    """Train the learned prices of ops from TABLES of measured rows (parquet, CSV or folders; default: the shipped rows
+    that may be fitted to).
 
     Needs xgboost (the extra "fit"). The same rows and seed give the same models.
     """
     import numpy as np
     import pandas as pd
 
+    from ..datasets import shipped
     from ..datasets.ops.table import OpTable
     from ..predictor.cost.learned.families import NAMES, families_of
     from ..predictor.cost.learned.fit import Settings, believable, fit_family
@@ -33,12 +33,14 @@ def fit(tables: tuple[Path, ...], output: Path | None, only: tuple[str, ...], se
 
     if unknown := sorted(set(only) - set(NAMES)):
         raise click.BadParameter(f"{', '.join(unknown)}: known families are {', '.join(NAMES)}", param_hint="--only")
-    if not tables:
-        raise InputError("datasets fit: name the tables of measured op rows to train on")
     folder = output or MODELS
     begun = time.monotonic()
-    frame = pd.concat([read_table(path) for path in tables], ignore_index=True)
-    table, _ = canonical(OpTable.of_frame(frame, where=str(tables[0]), times=True))
+    if tables:
+        frame = pd.concat([read_table(path) for path in tables], ignore_index=True)
+    else:
+        frame = shipped.ops()
+    where = str(tables[0]) if tables else "shipped measurements"
+    table, _ = canonical(OpTable.of_frame(frame, where=where, times=True))
     del frame
     table = table.take(np.flatnonzero(believable(table)))
     family = families_of(table)

@@ -1,7 +1,7 @@
 """OpTable: op rows of any source as plain columns, in the layout of the published op tables.
 
 Columns: op, device, dtype, direction, source, framework, kernel, split (names); b, m, n, k, flops, bytes (numbers);
-shape (a JSON object with whatever else decides the time); latency_ms, read on request only. Dims mean what they mean in
+shape (a JSON object with whatever else decides the time); latency_ms or time_s, read on request only. Dims mean what they mean in
 `Op`; attention keeps its heads in `shape`. A number that a row does not have is NaN here, because columns are arrays.
 
 `shape` also holds what was measured (`lat_min`, `n_meas`): only the fields of `ShapeFields` are ever read from it.
@@ -167,13 +167,14 @@ class OpTable:
 
     @classmethod
     def of_frame(cls, frame: pd.DataFrame, *, where: str, times: bool = False, device: str | None = None) -> OpTable:
-        """Read a table. `times` reads `latency_ms` too; `device` is for tables without a device column.
+        """Read a table. `times` reads `latency_ms` (or `time_s`) too; `device` stands for the column of that name.
 
         Raises `SchemaError` naming `where`, row (from 0) and column when a required column is absent or a dim is 0,
         negative, fractional or beyond `LARGEST_DIM`.
         """
         rows = len(frame)
-        required = ["op", "dtype", *(["latency_ms"] if times else []), *([] if device else ["device"])]
+        clock, unit_s = ("time_s", 1.0) if "time_s" in frame.columns else ("latency_ms", 1e-3)
+        required = ["op", "dtype", *([clock] if times else []), *([] if device else ["device"])]
         if missing := [name for name in required if name not in frame.columns]:
             raise SchemaError(
                 f"{where}: no column {', '.join(missing)}; a table of ops has op, device, dtype, direction, b, m, n, "
@@ -185,7 +186,7 @@ class OpTable:
         if device is not None:
             names["device"] = Labels.constant(device, rows)
         numbers = {name: _numbers(frame, name, where) for name in (*DIMS, "flops", "bytes")}
-        time_s = _numbers(frame, "latency_ms", where) * 1e-3 if times else None
+        time_s = _numbers(frame, clock, where) * unit_s if times else None
         return cls(**names, **numbers, extras=_extras(frame, where), time_s=time_s)
 
 
