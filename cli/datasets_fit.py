@@ -12,7 +12,9 @@ from .render.terminal import say
 
 @click.command("fit")
 @click.argument("tables", nargs=-1, type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder of the models (default: the shipped ones).")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Folder of the models (default: the shipped ones)."
+)
 @click.option("--only", multiple=True, help="Families to train; the others stay as they are.")
 @click.option("--seed", default=0, show_default=True, type=int)
 def command(tables: tuple[Path, ...], output: Path | None, only: tuple[str, ...], seed: int) -> None:
@@ -35,10 +37,7 @@ def command(tables: tuple[Path, ...], output: Path | None, only: tuple[str, ...]
         raise click.BadParameter(f"{', '.join(unknown)}: known families are {', '.join(NAMES)}", param_hint="--only")
     folder = output or MODELS
     begun = time.monotonic()
-    if tables:
-        frame = pd.concat([read_table(path) for path in tables], ignore_index=True)
-    else:
-        frame = shipped.ops()
+    frame = pd.concat([read_table(path) for path in tables], ignore_index=True) if tables else shipped.ops()
     where = str(tables[0]) if tables else "shipped measurements"
     table, _ = canonical(OpTable.of_frame(frame, where=where, times=True))
     del frame
@@ -47,7 +46,7 @@ def command(tables: tuple[Path, ...], output: Path | None, only: tuple[str, ...]
     folder.mkdir(parents=True, exist_ok=True)
     for index, name in enumerate(NAMES):
         mask = np.flatnonzero(family == index)
-        if len(mask) < 100 or only and name not in only:
+        if len(mask) < 100 or (only and name not in only):
             continue
         model = fit_family(index, table.take(mask), Settings(seed=seed), say=say)
         model.save(folder / f"{name}.npz")

@@ -22,7 +22,10 @@ _models_option = click.option(
     "--models", type=click.Path(path_type=Path), help="Folder of models (default: the shipped ones)."
 )
 _timings_option = click.option(
-    "--calibrate", "timings", type=click.Path(path_type=Path), help="CSV or parquet of your own timings of these devices."
+    "--calibrate",
+    "timings",
+    type=click.Path(path_type=Path),
+    help="CSV or parquet of your own timings of these devices.",
 )
 _measured_option = click.option(
     "--measured", type=click.Path(path_type=Path), multiple=True, help="Measured rows to look up; a table or a folder."
@@ -104,9 +107,7 @@ def _one_op(given: dict[str, Any]) -> pd.DataFrame:
         except ValueError:
             value = -1.0
         if not (least <= value <= LARGEST_DIM) or value != int(value):
-            raise UsageError(
-                f"--{name} {text}: expected a whole number from {least} to 2^40 for {op}; found {text!r}"
-            )
+            raise UsageError(f"--{name} {text}: expected a whole number from {least} to 2^40 for {op}; found {text!r}")
         return value
 
     dims = {name: whole(name, given[name]) for name in "bmnk"}
@@ -133,7 +134,7 @@ def _one_op(given: dict[str, Any]) -> pd.DataFrame:
         "kernel": "", "split": "", **dims, "shape": json.dumps(shape), "flops": None, "bytes": None,
     }  # fmt: skip
     frame = pd.DataFrame([{**row, "device": key} for key in keys])
-    return frame.astype({name: float for name in ("b", "m", "n", "k", "flops", "bytes")})
+    return frame.astype(dict.fromkeys(("b", "m", "n", "k", "flops", "bytes"), float))
 
 
 def _entries(ops: OpTable, prices: OpPrices, pricer: OpPricer) -> list[dict[str, Any]]:
@@ -193,9 +194,7 @@ def ops_(
         for title, rows in document["scores"].items():
             heads = (title, "rows", "mean %", "median %", "bias %", "time-weighted %", "in interval %")
             keys = ("rows", "mean", "median", "bias", "time_weighted", "coverage")
-            lines = [
-                (row["name"], *(row[key] if key == "rows" else f"{row[key]:.1f}" for key in keys)) for row in rows
-            ]
+            lines = [(row["name"], *(row[key] if key == "rows" else f"{row[key]:.1f}" for key in keys)) for row in rows]
             print_table(table(heads, lines))
 
 
@@ -259,13 +258,65 @@ def _write(path: Path, frame: pd.DataFrame, prices: OpPrices) -> None:
 
 
 def _shares(prices: OpPrices) -> dict[str, int]:
-    return {name: int((prices.source == name).sum()) for name in prices.source.names}
+    return {name: int(prices.source.are(name).sum()) for name in prices.source.names}
 
 
 def _warn_of_guesses(ops: OpTable, prices: OpPrices) -> None:
     import numpy as np
 
-    guessed = prices.source == "analytic"
+    guessed = prices.source.are("analytic")
     if guessed.any():
         names = sorted({ops.op.names[code] for code in np.unique(ops.op.codes[guessed])})
         warn(f"{int(guessed.sum())} rows are of ops that no model knows, priced by base alone: {', '.join(names[:8])}")
+
+
+@command.command("plan-timings")
+@click.argument("path", metavar="TABLE", type=click.Path(path_type=Path))
+@click.option("--count", default=10, show_default=True, type=click.IntRange(1, 1000), help="Shapes of each family.")
+@click.option("--device", help="Device to time on, where TABLE names none.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="CSV to fill in (latency_ms left empty).")
+@_json_option
+def plan_timings(path: Path, count: int, device: str | None, output: Path | None, as_json: bool) -> None:
+    """Name the shapes of a workload's op TABLE that are worth timing: the centres of its features.
+
+    Fill in latency_ms and give the file to --calibrate.
+    """
+    import numpy as np
+
+    from ..datasets.ops.table import OpTable
+    from ..predictor.cost.learned.calibration import columns, spread_out
+    from ..predictor.cost.learned.families import NAMES, families_of
+    from ..predictor.cost.learned.fit import shape_names
+    from ..predictor.cost.learned.pricer import canonical
+    from ..predictor.cost.learned.rows import Rows
+
+    frame = read_table(path)
+    ops, devices = canonical(OpTable.of_frame(frame, where=str(path), device=device))
+    family = families_of(ops)
+    chosen: list[int] = []
+    for index in np.unique(family):
+        rows = np.flatnonzero(family == index)
+        features = Rows.of(int(index), ops.take(rows), devices).shape
+        at = columns(shape_names(int(index)), NAMES[index])
+        chosen += [int(row) for row in rows[spread_out(features[:, at].astype(np.float64), count)]]
+    kept = ("op", "device", "dtype", "direction", "b", "m", "n", "k", "shape", "flops", "bytes")
+    wanted = frame.iloc[chosen][[name for name in kept if name in frame.columns]].assign(latency_ms=None)
+    if device is not None:
+        wanted["device"] = device
+    if output is not None:
+        from ..datasets.store.files import write_text
+
+        write_text(output, wanted.to_csv(index=False))
+        say(f"{len(wanted)} shapes to time, saved in {output}; fill in latency_ms")
+    if as_json:
+        print_json({"rows": chosen, "timings": json_records(wanted)})
+    elif output is None:
+        click.echo(wanted.to_csv(index=False), nl=False)
+
+
+def json_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as plain dicts, None for what is absent."""
+    return [
+        {name: None if value is None or value != value else value for name, value in record.items()}
+        for record in frame.to_dict("records")
+    ]

@@ -1,8 +1,9 @@
 """OpTable: op rows of any source as plain columns, in the layout of the published op tables.
 
 Columns: op, device, dtype, direction, source, framework, kernel, split (names); b, m, n, k, flops, bytes (numbers);
-shape (a JSON object with whatever else decides the time); latency_ms or time_s, read on request only. Dims mean what they mean in
-`Op`; attention keeps its heads in `shape`. A number that a row does not have is NaN here, because columns are arrays.
+shape (a JSON object with whatever else decides the time); latency_ms or time_s, read on request only. Dims mean what
+they mean in `Op`; attention keeps its heads in `shape`. A number that a row does not have is NaN here, because columns
+are arrays.
 
 `shape` also holds what was measured (`lat_min`, `n_meas`): only the fields of `ShapeFields` are ever read from it.
 """
@@ -80,7 +81,7 @@ _decoder = msgspec.json.Decoder(ShapeFields)
 _NOTHING = ShapeFields()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Labels:
     """A column of names: `names[codes[row]]`; an absent name is "" ."""
 
@@ -112,14 +113,16 @@ class Labels:
 
     def map(self, function: Any, dtype: Any = np.float64) -> np.ndarray:
         """`function(name)` of every row, called once a name."""
-        return np.array([function(name) for name in self.names], dtype)[self.codes] if self.names else np.empty(0, dtype)
+        return (
+            np.array([function(name) for name in self.names], dtype)[self.codes] if self.names else np.empty(0, dtype)
+        )
 
     def texts(self) -> np.ndarray:
         """Names by row, an object array."""
         return np.array(self.names, object)[self.codes]
 
-    def __eq__(self, name: object) -> np.ndarray:  # type: ignore[override]
-        """Rows that carry exactly this name."""
+    def are(self, name: str) -> np.ndarray:
+        """Mask of the rows that carry exactly this name."""
         return self.map(lambda own: own == name, bool)
 
 
@@ -180,9 +183,7 @@ class OpTable:
                 f"{where}: no column {', '.join(missing)}; a table of ops has op, device, dtype, direction, b, m, n, "
                 "k, shape, flops, bytes"
             )
-        names = {
-            name: Labels.of(frame[name]) if name in frame.columns else Labels.constant("", rows) for name in NAMES
-        }
+        names = {name: Labels.of(frame[name]) if name in frame.columns else Labels.constant("", rows) for name in NAMES}
         if device is not None:
             names["device"] = Labels.constant(device, rows)
         numbers = {name: _numbers(frame, name, where) for name in (*DIMS, "flops", "bytes")}

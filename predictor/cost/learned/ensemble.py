@@ -8,6 +8,7 @@ carry what siblings share, centred residuals carry shapes and leave levels to th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -69,7 +70,7 @@ def group_medians(values: np.ndarray, group: np.ndarray) -> np.ndarray:
     ordered = values[order]
     return np.array([
         np.median(ordered[begin:end]) if end > begin else 0.0
-        for begin, end in zip(bounds[:-1], bounds[1:], strict=True)
+        for begin, end in pairwise(bounds)
     ])  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Families of op rows that share a base and a model: which row belongs where, its base seconds and its features.
 
-Features of a row are, in this order: numbers of the shape (dimensionless or log2, from the base), numbers of the device,
-and flags of the context (op, dtype, direction, source, framework). Which flags a family has is learned from its rows.
+Features of a row are, in this order: numbers of the shape (dimensionless or log2, from the base), numbers of the
+device, and flags of the context (op, dtype, direction, source, framework). Which flags a family has is learned from its rows.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _recurrent(table: OpTable, facts: np.ndarray, at: np.ndarray) -> Arrays:
     from ..analytic.accelerator.composed import recurrent
 
     sizes = {name: table.extra(name, 1.0) for name in ("hidden", "batch", "timesteps")}
-    gates = table.op.map(lambda name: _GATES[name] if name in _GATES else 1.0)
+    gates = table.op.map(lambda name: _GATES.get(name, 1.0))
     part = table.direction.map(lambda name: _PARTS.get(name, 0.0), np.float64)
     return recurrent({**sizes, "gates": gates, "part": part}, facts, at)
 
@@ -132,9 +132,7 @@ def _recurrent(table: OpTable, facts: np.ndarray, at: np.ndarray) -> Arrays:
 def _experts(table: OpTable, facts: np.ndarray, at: np.ndarray) -> Arrays:
     from ..analytic.accelerator.composed import experts
 
-    sizes = {
-        name: table.extra(name, 1.0) for name in ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep")
-    }
+    sizes = {name: table.extra(name, 1.0) for name in ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep")}
     return experts({**sizes, "skew": table.extra("dist", 0.0)}, facts, at)
 
 

@@ -51,9 +51,9 @@ def believable(table: OpTable) -> np.ndarray:
     that they must move (fused away or another accounting); Vidur rows below 5 us (a clock of 1 us).
     """
     assert table.time_s is not None, "rows without times"
-    good = ~(table.split == "suspect") & (table.time_s > 0) & np.isfinite(table.time_s)
-    good &= ~((table.source == "neusight") & (table.device == "P4"))
-    good &= ~((table.source == "vidur") & (table.time_s < 5e-6))
+    good = ~table.split.are("suspect") & (table.time_s > 0) & np.isfinite(table.time_s)
+    good &= ~(table.source.are("neusight") & table.device.are("P4"))
+    good &= ~(table.source.are("vidur") & (table.time_s < 5e-6))
     tpu = table.device.map(lambda name: name.startswith("TPU"), bool)
     return good & ~(tpu & (families_of(table) != NAMES.index("gemm")))
 
@@ -87,10 +87,10 @@ def fit_family(family: int, table: OpTable, settings: Settings, *, say: Callable
     say(f"{NAMES[family]}: {len(table)} rows, {len(group.names)} groups")
     card = {
         "rows": len(table), "rows_fitted_blind": len(chosen), "rows_fitted_known": len(seen),
-        "devices": sorted({name for name in table.device.names if (table.device == name).any()}),
-        "sources": sorted({name for name in table.source.names if (table.source == name).any()}),
-        "dtypes": sorted({name for name in table.dtype.names if (table.dtype == name).any()}),
-        "ops": sorted({name for name in table.op.names if (table.op == name).any()}),
+        "devices": sorted({name for name in table.device.names if table.device.are(name).any()}),
+        "sources": sorted({name for name in table.source.names if table.source.are(name).any()}),
+        "dtypes": sorted({name for name in table.dtype.names if table.dtype.are(name).any()}),
+        "ops": sorted({name for name in table.op.names if table.op.are(name).any()}),
         "settings": {name: getattr(settings, name) for name in Settings.__dataclass_fields__},
     }  # fmt: skip
     return FamilyModel(
@@ -179,7 +179,7 @@ def interval_widths(
         for bin_ in range(len(SIZES_S) + 1):
             for mask in (size == bin_, np.ones(len(size), bool)):
                 mask = mask & np.isfinite(error)
-                if mask.sum() >= 200 or mask.sum() and not (size == bin_).any():
+                if mask.sum() >= 200 or (mask.sum() and not (size == bin_).any()):
                     widths[index, bin_] = _width(np.abs(error[mask]), device[mask], pooled=not own)
                     break
     # A device with rows of another source: between the two.

@@ -16,7 +16,7 @@ import numpy as np
 from ....datasets.catalog import DeviceFacts, device
 from ....datasets.errors import InputError
 from ....datasets.ops.table import Labels, OpTable
-from .calibration import KERNELS, DEFAULT_KERNEL, GaussianCalibration, columns
+from .calibration import DEFAULT_KERNEL, KERNELS, GaussianCalibration, columns
 from .families import NAMES, families_of
 from .lookup import MeasuredOps
 from .model import SITUATIONS, SIZES_S, FamilyModel

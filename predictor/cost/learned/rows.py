@@ -16,7 +16,6 @@ from ..analytic.accelerator.facts import facts_row
 from .families import base_prices, device_features
 
 
-
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Rows of one family as the models read them."""
@@ -44,20 +43,24 @@ class Rows:
     def flags(self, names: Sequence[str]) -> np.ndarray:
         """Float32 (rows, len(names)): 1 where a row has the context `kind=value`."""
         columns = np.zeros((len(self), len(names)), np.float32)
-        contexts = {kind: labels for kind, labels in context(self.table).items()}
+        contexts = context(self.table)
         for index, name in enumerate(names):
             kind, _, value = name.partition("=")
-            columns[:, index] = contexts[kind] == value
+            columns[:, index] = contexts[kind].are(value)
         return columns
 
 
 def device_facts(table: OpTable, devices: dict[str, DeviceFacts] | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Facts of each distinct (device, dtype), and which of them each row has. Raises `UsageError` for an unknown one."""
+    """Facts of each distinct (device, dtype), and which of them each row has. Raises `UsageError` for an unknown
+    device."""
     pair = table.device.codes.astype(np.int64) * len(table.dtype.names) + table.dtype.codes
     distinct, at = np.unique(pair, return_inverse=True)
     rows = []
     for code in distinct:
-        name, dtype = table.device.names[code // len(table.dtype.names)], table.dtype.names[code % len(table.dtype.names)]
+        name, dtype = (
+            table.device.names[code // len(table.dtype.names)],
+            table.dtype.names[code % len(table.dtype.names)],
+        )
         rows.append(facts_row((devices or {}).get(name) or device(name), dtype))
     return np.array(rows), at.astype(np.int32)
 
@@ -101,7 +104,7 @@ def flag_names(table: OpTable, *, least_rows: int = 20) -> tuple[str, ...]:
     for kind, labels in context(table).items():
         counts = np.bincount(labels.codes, minlength=len(labels.names))
         present = [(name, count) for name, count in zip(labels.names, counts, strict=True) if count and name]
-        if len(present) > 1 or present and present[0][1] < len(table):
+        if len(present) > 1 or (present and present[0][1] < len(table)):
             names += [f"{kind}={name}" for name, count in sorted(present) if count >= least_rows]
     return tuple(names)
 

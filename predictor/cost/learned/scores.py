@@ -14,8 +14,13 @@ def scores_of(table: OpTable, prices: OpPrices, measured_s: np.ndarray) -> dict[
     """Title -> rows; rows without a positive measurement are not counted."""
     good = np.isfinite(measured_s) & (measured_s > 0)
     found = {"all": [score("all rows", prices, measured_s, good)]}
-    for title, labels in (("op", table.op), ("device", table.device), ("dtype", table.dtype), ("source", prices.source)):
-        masks = [(name, (labels == name) & good) for name in sorted(set(labels.names))]
+    for title, labels in (
+        ("op", table.op),
+        ("device", table.device),
+        ("dtype", table.dtype),
+        ("source", prices.source),
+    ):
+        masks = [(name, labels.are(name) & good) for name in sorted(set(labels.names))]
         found[title] = [score(name, prices, measured_s, mask) for name, mask in masks if mask.any()]
     return found
 

@@ -73,7 +73,8 @@ def boost(
         raise MissingExtraError("xgboost", extra="fit", purpose="fitting learned prices") from None
     settings = {
         "max_depth": depth, "eta": rate, "subsample": sample_rows, "colsample_bytree": sample_columns, "seed": seed,
-        "tree_method": "hist", "max_bin": 128, "min_child_weight": 5, "nthread": threads, "objective": "reg:squarederror",
+        "tree_method": "hist", "max_bin": 128, "min_child_weight": 5, "nthread": threads,
+        "objective": "reg:squarederror",
     }  # fmt: skip
     booster = xgboost.train(settings, xgboost.DMatrix(rows, target, weight=weight, nthread=threads), rounds)
     return _of_document(json.loads(booster.save_raw("json")), depth)

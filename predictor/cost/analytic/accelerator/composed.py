@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .facts import ELEMENT, L2, PEAK, RATE
+from .facts import ELEMENT, L2, RATE
 from .gemm import FEATURES as GEMM_FEATURES
 from .gemm import gemm_rows, split_gemm_rows
 
@@ -65,9 +65,11 @@ def convolution(table: dict[str, np.ndarray], facts: np.ndarray, at: np.ndarray)
     row = facts[at]
     moved = (n * c * table["h"] * table["w"] + pixels * k + c * k * taps) * row[:, ELEMENT]
     traffic = moved / (_MEMORY_EFFICIENCY * row[:, RATE])
-    work = 2.0 * pixels * k * c * taps / row[:, PEAK]
-    # The implicit matrix is never stored: its re-reads come from caches, so the GEMM's own memory term is an upper bound.
-    total = np.maximum(np.minimum(base, (work / 0.75) + traffic + _LAUNCH_S), traffic + _LAUNCH_S)
+    # The implicit matrix is never stored, so its memory term is replaced by the tensors': total³ = compute³ + memory³
+    # with the ratio of the two among the features gives the compute term back.
+    ratio = 2.0 ** features[:, GEMM_FEATURES.index("compute_over_memory")].astype(np.float64)
+    compute = (base - _LAUNCH_S) * ratio / np.cbrt(1.0 + ratio**3)
+    total = np.cbrt(np.maximum(compute, 1e-9) ** 3 + traffic**3) + _LAUNCH_S
     extra = (
         np.log(total), _log2(taps), strides, _log2(pixels), _log2(c), _log2(k), (r == 3) & (s == 3) & (strides == 1),
         taps == 1, part == 1, part == 2, _log2(n * c * table["h"] * table["w"] * row[:, ELEMENT] / row[:, L2]),

@@ -11,8 +11,8 @@ from .....datasets.catalog import DeviceFacts
 from .....datasets.ops.op import DTYPE_BYTES
 
 FACTS = (
-    "peak_flops_per_s", "vector_flops_per_s", "bytes_per_s", "sm_count", "l2_bytes", "clock_hz", "tdp_w", "element_bytes",
-    "output_bytes", "asynchronous", "year", "tensor_units", "gpu", "consumer",
+    "peak_flops_per_s", "vector_flops_per_s", "bytes_per_s", "sm_count", "l2_bytes", "clock_hz", "tdp_w",
+    "element_bytes", "output_bytes", "asynchronous", "year", "tensor_units", "gpu", "consumer",
 )  # fmt: skip
 PEAK, VECTOR, RATE, SMS, L2, CLOCK, TDP, ELEMENT, OUTPUT, ASYNC, YEAR, TENSOR, GPU, CONSUMER = range(len(FACTS))
 

@@ -1,7 +1,7 @@
 """Ops bound by traffic on an accelerator: vector ops, norms, softmax, gathers, optimizer steps, unnamed kernels.
 
 time = floor + bytes / (share of bandwidth), at cache speed while the working set stays in L2. The share by generation
-is what STREAM-like kernels reach on published parts: GDDR5 and HBM2 of Pascal 0.70, Turing 0.73, Volta 0.83, later 0.84.
+is what copy kernels reach on published parts: GDDR5 and HBM2 of Pascal 0.70, Turing 0.73, Volta 0.83, later 0.84.
 """
 
 from __future__ import annotations
