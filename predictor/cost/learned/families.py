@@ -1,7 +1,8 @@
 """Families of op rows that share a base and a model: which row belongs where, its base seconds and its features.
 
 Features of a row are, in this order: numbers of the shape (dimensionless or log2, from the base), numbers of the
-device, and flags of the context (op, dtype, direction, source, framework). Which flags a family has is learned from its rows.
+device, and flags of the context (op, dtype, direction, source, framework). Which flags a family has is learned from
+its rows.
 """
 
 from __future__ import annotations

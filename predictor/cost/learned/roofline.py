@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....datasets.ops.table import OpTable
-from ..analytic.accelerator.facts import ELEMENT, OUTPUT, PEAK, RATE
+from ..analytic.accelerator.facts import DATASHEET, ELEMENT, OUTPUT, RATE
 from .families import NAMES, families_of
 
 
@@ -23,5 +23,5 @@ def roofline_s(table: OpTable, facts: np.ndarray, at: np.ndarray) -> np.ndarray:
     gemm &= np.isnan(moved)
     inputs = (table.m * table.k + table.k * table.n) * row[:, ELEMENT]
     moved[gemm] = (b * (inputs + table.m * table.n * row[:, OUTPUT]))[gemm]
-    seconds = np.fmax(flops / row[:, PEAK], moved / row[:, RATE])
+    seconds = np.fmax(flops / row[:, DATASHEET], moved / row[:, RATE])
     return np.fmax(seconds, 1e-9)

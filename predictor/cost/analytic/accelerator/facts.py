@@ -13,8 +13,11 @@ from .....datasets.ops.op import DTYPE_BYTES
 FACTS = (
     "peak_flops_per_s", "vector_flops_per_s", "bytes_per_s", "sm_count", "l2_bytes", "clock_hz", "tdp_w",
     "element_bytes", "output_bytes", "asynchronous", "year", "tensor_units", "gpu", "consumer",
+    "datasheet_flops_per_s",
 )  # fmt: skip
-PEAK, VECTOR, RATE, SMS, L2, CLOCK, TDP, ELEMENT, OUTPUT, ASYNC, YEAR, TENSOR, GPU, CONSUMER = range(len(FACTS))
+PEAK, VECTOR, RATE, SMS, L2, CLOCK, TDP, ELEMENT, OUTPUT, ASYNC, YEAR, TENSOR, GPU, CONSUMER, DATASHEET = range(
+    len(FACTS)
+)
 
 # Peak of a dtype: the first of these that the device has. fp16 with fp32 accumulate is what frameworks run; a part
 # without half-precision units computes halves in fp32.
@@ -56,12 +59,31 @@ def peak_flops_per_s(device: DeviceFacts, dtype: str) -> float:
     return max(device.flops_per_s.values(), default=1e12)
 
 
+# fp32 FLOPs by vector units cost so many joules each that parts with a small power cap never reach their peak: board
+# power over these, times the share of it that arithmetic may take. 16 nm, 12 nm, 8 to 7 nm, 5 to 4 nm. Written with the
+# fp32 efficiency of one T4 (70 W) known; it caps T4, P4 and MI100 and leaves the large parts as they are.
+_JOULES_PER_FP32_FLOP = {
+    "Maxwell": 25e-12, "Pascal": 15e-12, "Vega10": 15e-12, "Volta": 12.8e-12, "Turing": 12.8e-12, "Ampere": 8.3e-12,
+    "CDNA1": 8.3e-12, "CDNA2": 8.3e-12,
+}  # fmt: skip
+_JOULES_LATER = 5.6e-12
+_ARITHMETIC_SHARE = 0.8
+
+
+def power_capped_flops_per_s(device: DeviceFacts, peak: float) -> float:
+    """fp32 rate that the board's power sustains, at most `peak`."""
+    if device.tdp_w is None or device.type != "gpu":
+        return peak
+    joules = _JOULES_PER_FP32_FLOP.get(device.arch or "", _JOULES_LATER)
+    return min(peak, _ARITHMETIC_SHARE * device.tdp_w / joules)
+
+
 def facts_row(device: DeviceFacts, dtype: str) -> np.ndarray:
     """Float64 (len(FACTS),) of one device and dtype."""
     size = element_bytes(dtype)
     peak = peak_flops_per_s(device, dtype)
     return np.array([
-        peak,
+        power_capped_flops_per_s(device, peak) if dtype == "fp32" else peak,
         device.flops_per_s.get("fp32") or peak / 8.0,  # TPUs state no vector rate
         device.memory_bytes_per_s or peak / 100.0,     # a ridge of 100 FLOP a byte, common of recent parts
         device.sm_count or 100.0,
@@ -75,4 +97,5 @@ def facts_row(device: DeviceFacts, dtype: str) -> np.ndarray:
         float(device.arch not in _NO_TENSOR_UNITS),
         float(device.type == "gpu"),
         float((device.memory_type or "").startswith(_CONSUMER_MEMORY)),
+        peak,
     ])  # fmt: skip
