@@ -42,6 +42,7 @@ def command(tables: tuple[Path, ...], output: Path | None, only: tuple[str, ...]
     table, _ = canonical(OpTable.of_frame(frame, where=where, times=True))
     del frame
     table = table.take(np.flatnonzero(believable(table)))
+    say(f"{len(table)} rows read, {time.monotonic() - begun:.0f} s")
     family = families_of(table)
     folder.mkdir(parents=True, exist_ok=True)
     for index, name in enumerate(NAMES):

@@ -23,6 +23,7 @@ class BlindEnsemble:
 
     base_share: float = 0.25
     rounds: int = 300
+    rate: float = 0.06
     seed: int = 0
     plain_: Trees | None = None
     device_: Trees | None = None
@@ -38,7 +39,7 @@ class BlindEnsemble:
         weight = group_weights(group)
         level = group_medians(log_ratio, group)
         plain = np.hstack([shape, flags])
-        settings = {"rounds": self.rounds, "seed": self.seed}
+        settings = {"rounds": self.rounds, "rate": self.rate, "seed": self.seed}
         self.plain_ = boost(plain, log_ratio, weight, **settings)  # type: ignore[arg-type]
         self.device_ = boost(np.hstack([plain, device]), log_ratio, weight, **settings)  # type: ignore[arg-type]
         self.centred_ = boost(plain, log_ratio - level[group], weight, **settings)  # type: ignore[arg-type]

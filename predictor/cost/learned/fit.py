@@ -31,15 +31,17 @@ NOMINAL = 0.8
 class Settings:
     """How large the fitted models are."""
 
-    rounds: int = 300
+    rounds: int = 200
     """Trees of each member of the blind ensemble."""
+    blind_rows: int = 1000
+    """Most rows of a stratum that the ensemble sees."""
     student_rounds: int = 100
     student_depth: int = 8
     known_rounds: int = 150
     known_depth: int = 8
-    known_rows: int = 20_000
-    """Most rows of a group that the known trees see."""
-    folds: int = 6
+    known_rows: int = 5000
+    """Most rows of a stratum that the known trees see."""
+    folds: int = 4
     """Parts that the device families are left out in, for interval widths; 0 leaves the widths at 0.3."""
     seed: int = 0
 
@@ -68,7 +70,7 @@ def fit_family(family: int, table: OpTable, settings: Settings, *, say: Callable
     group = groups_of(table)
     # Ops of one group differ as groups do: each (group, op, dtype, direction) counts once.
     stratum = strata(table, group)
-    chosen = sample_groups(stratum, seed=settings.seed)
+    chosen = sample_groups(stratum, most=settings.blind_rows, seed=settings.seed)
     blind = _distilled(family, rows, columns, log_ratio, stratum, chosen, settings)
     predicted = blind.predict(np.hstack([rows.shape, rows.device, columns]))
     offsets = group_medians(log_ratio - predicted, group.codes)
@@ -122,7 +124,7 @@ def _distilled(
     settings: Settings,
 ) -> Trees:  # fmt: skip
     """The blind ensemble as one set of trees over (shape, device, flags)."""
-    ensemble = BlindEnsemble(rounds=settings.rounds, seed=settings.seed)
+    ensemble = BlindEnsemble(rounds=settings.rounds, rate=0.08, seed=settings.seed)
     ensemble.fit(rows.shape[chosen], rows.device[chosen], columns[chosen], log_ratio[chosen], stratum[chosen])
     shape, device, flags = [rows.shape[chosen]], [rows.device[chosen]], [columns[chosen]]
     elsewhere = _elsewhere(family, rows, chosen, settings.seed)
@@ -202,14 +204,14 @@ def left_out_errors(
     distinct = sorted(set(families))
     fold_of = {name: index % settings.folds for index, name in enumerate(distinct)}
     fold = np.array([fold_of[name] for name in families])[rows.table.device.codes]
-    chosen = sample_groups(stratum, most=1000, seed=settings.seed + 1)
+    chosen = sample_groups(stratum, most=400, seed=settings.seed + 1)
     errors = np.full(len(log_ratio), np.nan)
     for index in range(settings.folds):
         test, train = chosen[fold[chosen] == index], chosen[fold[chosen] != index]
         if not len(test) or len(np.unique(stratum[train])) < 2:
             continue
         number = np.unique(stratum[train], return_inverse=True)[1]
-        ensemble = BlindEnsemble(rounds=min(150, settings.rounds), seed=settings.seed)
+        ensemble = BlindEnsemble(rounds=min(100, settings.rounds), rate=0.12, seed=settings.seed)
         ensemble.fit(rows.shape[train], rows.device[train], columns[train], log_ratio[train], number)
         errors[test] = log_ratio[test] - ensemble.predict(rows.shape[test], rows.device[test], columns[test])
     return errors
@@ -221,7 +223,7 @@ def _known_errors(
     """Errors on whole shapes left out of known groups (a fifth of the shapes)."""
     shapes = whole_shapes(rows.table)
     held = np.random.default_rng(settings.seed).random(shapes.max() + 1)[shapes] < 0.2
-    chosen = sample_groups(stratum, most=settings.known_rows // 4, seed=settings.seed + 2)
+    chosen = sample_groups(stratum, most=settings.known_rows // 5, seed=settings.seed + 2)
     train, test = chosen[~held[chosen]], chosen[held[chosen]]
     errors = np.full(len(log_ratio), np.nan)
     if len(train) < 100 or not len(test):
