@@ -27,7 +27,7 @@ _MIB = 2.0**20
 
 # Flash-attention rows of this source state a causal mask, but their times are those of the full square: 0.32 of peak at
 # head dim 128 for half the square is the known 0.64 of FlashAttention-2 for all of it. Inferred, not stated.
-_NOT_CAUSAL = ("estimate-train-time",)
+NOT_CAUSAL = ("estimate-train-time",)
 
 Arrays = tuple[np.ndarray, np.ndarray]
 
@@ -98,7 +98,7 @@ def _attention(table: OpTable, facts: np.ndarray, at: np.ndarray) -> Arrays:
     features, base = _outputs(len(table), FEATURES)
     heads = table.extra("heads", 1.0)
     causal = table.extra("causal", 0.0) * table.op.map(lambda name: name != "attention_fwd_noncausal", np.float64)
-    causal *= table.source.map(lambda name: name not in _NOT_CAUSAL, np.float64)
+    causal *= table.source.map(lambda name: name not in NOT_CAUSAL, np.float64)
     kv_heads = table.extra("kv_heads")
     attention_rows(
         _ones(table.b), table.m, table.n, table.k, heads, np.where(np.isnan(kv_heads), heads, kv_heads), causal,

@@ -21,7 +21,7 @@ from .ensemble import BlindEnsemble, group_medians, group_weights, sample_groups
 from .families import DEVICE_FEATURES, NAMES, base_prices, device_features, families_of
 from .model import SITUATIONS, SIZES_S, FamilyModel
 from .roofline import roofline_s
-from .rows import Rows, flag_names, groups_of
+from .rows import Rows, context, flag_names, groups_of
 from .trees import Trees, boost
 
 NOMINAL = 0.8
@@ -93,6 +93,7 @@ def fit_family(family: int, table: OpTable, settings: Settings, *, say: Callable
         "sources": sorted({name for name in table.source.names if table.source.are(name).any()}),
         "dtypes": sorted({name for name in table.dtype.names if table.dtype.are(name).any()}),
         "ops": sorted({name for name in table.op.names if table.op.are(name).any()}),
+        "kinds": _kinds(table, group),
         "settings": {name: getattr(settings, name) for name in Settings.__dataclass_fields__},
     }  # fmt: skip
     return FamilyModel(
@@ -152,6 +153,20 @@ def _elsewhere(family: int, rows: Rows, chosen: np.ndarray, seed: int) -> tuple[
     )  # fmt: skip
     at = at.astype(np.int32)
     return base_prices(family, table, facts, at)[0], device_features(facts, at)
+
+
+def _kinds(table: OpTable, group: Labels) -> dict[str, dict[str, int]]:
+    """Group -> op|dtype|direction -> rows."""
+    dtype = context(table)["dtype"]
+    parts = (group, table.op, dtype, table.direction)
+    code = np.zeros(len(table), np.int64)
+    for labels in parts:
+        code = code * max(1, len(labels.names)) + labels.codes
+    found: dict[str, dict[str, int]] = {name: {} for name in group.names}
+    for row, count in zip(*np.unique(code, return_index=True, return_counts=True)[1:], strict=True):
+        name, *kind = (labels.names[labels.codes[row]] for labels in parts)
+        found[name]["|".join(kind)] = int(count)
+    return found
 
 
 def _ranges(shape: np.ndarray, group: Labels) -> tuple[np.ndarray, np.ndarray]:

@@ -1,14 +1,15 @@
 """OpPricer: a table of op rows on accelerators -> seconds, interval, source, range. Needs no training library.
 
-The chain is measured -> learned -> analytic. Measured: a row equal in everything that decides the time. Learned: base x
-correction, with what was learned of the row's own group where its device was measured. Analytic: the base alone, for
-ops that no model knows.
+The chain is measured -> interpolated -> learned -> analytic. Measured: a row equal in everything that decides the time.
+Learned: base x correction, with what was learned of the row's own group where its device was measured. Interpolated:
+the learned price and what it misses at measured neighbours. Analytic: the base alone, for ops that no model knows.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -17,22 +18,25 @@ from ....datasets.catalog import DeviceFacts, device
 from ....datasets.errors import InputError
 from ....datasets.ops.table import Labels, OpTable
 from .calibration import DEFAULT_KERNEL, KERNELS, GaussianCalibration, columns
-from .families import NAMES, families_of
+from .families import NAMES, NOT_CAUSAL, families_of
+from .lines import MeasuredLines
 from .lookup import MeasuredOps
 from .model import SITUATIONS, SIZES_S, FamilyModel
 from .roofline import roofline_s
-from .rows import Rows, framework_word, groups_of
+from .rows import Rows, context, framework_word, groups_of
 
 MODELS = Path(__file__).parent / "models"
-SOURCES = ("measured", "learned", "analytic")
-_MEASURED, _LEARNED, _ANALYTIC = range(len(SOURCES))
+SOURCES = ("measured", "interpolated", "learned", "analytic")
+_MEASURED, _INTERPOLATED, _LEARNED, _ANALYTIC = range(len(SOURCES))
 _KNOWN, _SIBLING, _BLIND = range(len(SITUATIONS))
 _MEASURED_WIDTH = 0.08
 """Half width of a looked-up price, log units: repeats of one GEMM over versions differ by 1.16x (median of max/min)."""
 _ANALYTIC_WIDTH = 0.8
+_FOREIGN_DIRECTION = 0.2
+"""Added to the half width of a backward that nobody measured, in squares."""
+_LEAST_OVER_ROOFLINE = 0.5
+"""No interpolation ends further below the roofline; what is measured there was counted otherwise."""
 _CHUNK = 16_384
-_BACKWARD_OVER_FORWARD = 2.0
-"""Of vector ops whose backward nobody measured: it reads the gradient and what was kept, and writes a gradient."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +50,7 @@ class OpPrices:
     bound_s: np.ndarray
     """Roofline: FLOPs at peak or bytes at full bandwidth, the larger."""
     source: Labels
-    """measured | learned | analytic."""
+    """measured | interpolated | learned | analytic."""
     in_range: np.ndarray
     """True where the row's device was measured and its shape lies within the shapes measured there."""
     from_forward: np.ndarray
@@ -62,6 +66,7 @@ class OpPricer:
 
     models: dict[str, FamilyModel]
     measured: MeasuredOps | None = None
+    lines: MeasuredLines | None = None
     calibrations: dict[tuple[str, str], GaussianCalibration] = field(default_factory=dict)
     """By (device key, family)."""
     threads: int = 2
@@ -88,13 +93,22 @@ class OpPricer:
                 parts = list(pool.map(lambda chunk: self._price(table.take(chunk), devices), chunks))
         return _joined(parts)
 
+    def remember(self, table: OpTable) -> None:
+        """Look up and interpolate between the measured rows of `table` from now on, and only those."""
+        assert table.time_s is not None, "measured rows have times"
+        table, _ = canonical(table.take(np.flatnonzero((table.time_s > 0) & np.isfinite(table.time_s))))
+        assert table.time_s is not None
+        prices = replace(self, measured=None, lines=None, calibrations={}).price(table)
+        self.measured = MeasuredOps.of(table)
+        self.lines = MeasuredLines.of(table, np.log(table.time_s / prices.time_s))
+
     def calibrate(self, table: OpTable) -> dict[tuple[str, str], int]:
         """Learn from timings of a user's own devices; how many were used by (device, family)."""
         assert table.time_s is not None, "timings have times"
         table, devices = canonical(table)
         used: dict[tuple[str, str], int] = {}
         family = families_of(table)
-        before = replace(self, measured=None, calibrations={}).price(table)
+        before = replace(self, measured=None, lines=None, calibrations={}).price(table)
         for code in np.unique(table.device.codes):
             for index in np.unique(family):
                 mask = (table.device.codes == code) & (family == index) & (table.time_s > 0)
@@ -122,6 +136,13 @@ class OpPricer:
             mask = np.flatnonzero(family == index)
             rows = Rows.of(int(index), table if len(mask) == count else table.take(mask), devices)
             self._price_family(NAMES[index], rows, out, mask)
+        if self.lines is not None:
+            said, distance = self.lines.interpolate(table)
+            at = np.flatnonzero(np.isfinite(distance))
+            ratio = np.maximum(np.exp(said[at]), out.bound_s[at] * _LEAST_OVER_ROOFLINE / out.time_s[at])
+            for array in (out.time_s, out.low_s, out.high_s):
+                array[at] *= ratio
+            out.source.codes[at] = _INTERPOLATED
         if self.measured is not None:
             found = self.measured.lookup(table)
             at = np.flatnonzero(np.isfinite(found))
@@ -141,7 +162,7 @@ class OpPricer:
             return
         flags = rows.flags(model.flags)
         correction = model.blind_log(rows.shape, rows.device, flags)
-        situation, group = _situations(model, rows.table)
+        situation, group, direction_known = _situations(model, rows.table)
         own = np.flatnonzero(situation != _BLIND)
         if len(own):
             correction[own] += model.known_log(rows.shape[own], rows.device[own], flags[own], group[own])
@@ -151,13 +172,15 @@ class OpPricer:
         in_range[own] = inside.all(axis=1)
         known_op = rows.table.op.map(lambda op: op in model.card["ops"], bool)
         correction = np.where(known_op, correction, 0.0)
-        width = np.where(known_op, width, _ANALYTIC_WIDTH)
+        guessed = known_op & ~direction_known
+        width = np.where(known_op, np.where(guessed, np.hypot(width, _FOREIGN_DIRECTION), width), _ANALYTIC_WIDTH)
         correction, width = self._calibrated(name, model, rows, correction, width)
         time_s = np.maximum(rows.base_s * np.exp(correction), bound * model.least_over_roofline)
         out.time_s[at] = time_s
         out.low_s[at], out.high_s[at] = time_s * np.exp(-width), time_s * np.exp(width)
         out.source.codes[at] = np.where(known_op, _LEARNED, _ANALYTIC)
         out.in_range[at] = in_range & known_op
+        out.from_forward[at] = guessed & rows.table.direction.map(lambda name: name.startswith("bwd"), bool)
 
     def _calibrated(
         self, name: str, model: FamilyModel, rows: Rows, correction: np.ndarray, width: np.ndarray
@@ -175,34 +198,59 @@ class OpPricer:
 
 
 def canonical(table: OpTable) -> tuple[OpTable, dict[str, DeviceFacts]]:
-    """The table with catalog keys for device names, and the facts by key. Raises `UsageError` for an unknown name."""
+    """The table with catalog keys for device names and masks put right, and the facts by key. Raises `UsageError` for
+    an unknown name."""
     facts = {name: device(name) for name in np.array(table.device.names, object)[np.unique(table.device.codes)]}
     names = tuple(facts[name].key if name in facts else name for name in table.device.names)
     distinct = tuple(dict.fromkeys(names))
     codes = np.array([distinct.index(name) for name in names], np.int32)[table.device.codes]
-    return replace(table, device=Labels(codes, distinct)), {entry.key: entry for entry in facts.values()}
+    extras = table.extras
+    if "causal" in extras:
+        wrong = table.source.map(lambda name: name in NOT_CAUSAL, bool)
+        extras = {**extras, "causal": np.where(wrong & ~np.isnan(extras["causal"]), 0.0, extras["causal"])}
+    table = replace(table, device=Labels(codes, distinct), extras=extras)
+    return table, {entry.key: entry for entry in facts.values()}
 
 
-def _situations(model: FamilyModel, table: OpTable) -> tuple[np.ndarray, np.ndarray]:
-    """(situation, group) by row; a device that was measured by other groups only borrows the most alike of them."""
-    groups = groups_of(table)
-    number = {name: index for index, name in enumerate(model.groups)}
-    situation, group = [], []
-    for name in groups.names:
-        if name in number:
-            situation.append(_KNOWN)
-            group.append(number[name])
+def _situations(model: FamilyModel, table: OpTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(situation, group, direction known) by row."""
+    parts = (groups_of(table), table.op, context(table)["dtype"], table.direction)
+    code = np.zeros(len(table), np.int64)
+    for labels in parts:
+        code = code * max(1, len(labels.names)) + labels.codes
+    _, first, at = np.unique(code, return_index=True, return_inverse=True)
+    found = np.array([_borrowed(model, *(labels.names[labels.codes[row]] for labels in parts)) for row in first])
+    situation, group, known = found[at].T
+    return situation, group, known.astype(bool)
+
+
+@lru_cache(maxsize=65_536)
+def _borrowed(model: FamilyModel, name: str, op: str, dtype: str, direction: str) -> tuple[int, int, bool]:
+    """(situation, group, direction known) of rows of group `name`.
+
+    They are known when that group holds their op and dtype. Otherwise they borrow the most alike group of their device:
+    one that holds their op and dtype, then of the same source, then of the same framework, then with most rows. A
+    level does not carry over to another dtype of another source: a device without any such group is blind.
+    """
+    key, source, framework = name.split("|", 2)
+    word = framework_word(framework)
+    best, score, known = -1, (False, -1.0), False
+    for index, other in enumerate(model.groups):
+        kinds = [(*kind.split("|"), count) for kind, count in model.card["kinds"][other].items()]
+        known |= any(own == op and way == direction for own, _, way, _ in kinds)
+        other_key, other_source, other_framework = other.split("|", 2)
+        exact = sum(count for own, kind, _, count in kinds if own == op and kind == dtype)
+        alike = sum(count for _, kind, _, count in kinds if kind == dtype)
+        if other_key != key or not (exact or alike or other_source == source):
             continue
-        key, source, framework = name.split("|", 2)
-        word = framework_word(framework)
-        alike = [
-            ((other[1] == source) + (framework_word(other[2]) == word), index)
-            for index, other in enumerate(text.split("|", 2) for text in model.groups)
-            if other[0] == key
-        ]
-        situation.append(_SIBLING if alike else _BLIND)
-        group.append(max(alike, key=lambda pair: pair[0])[1] if alike else 0)
-    return np.array(situation)[groups.codes], np.array(group)[groups.codes]
+        same_word = framework_word(other_framework) == word
+        like = 1e12 * (other == name) + 1e11 * (other_source == source) + 1e10 * same_word
+        mark = (exact > 0, like + exact + 1e-3 * alike)
+        if mark > score:
+            best, score = index, mark
+    if best < 0:
+        return _BLIND, 0, known
+    return _KNOWN if score[0] and model.groups[best] == name else _SIBLING, best, known
 
 
 def _joined(parts: list[OpPrices]) -> OpPrices:

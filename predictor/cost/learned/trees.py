@@ -44,7 +44,7 @@ class Trees:
         """Trees as they were saved. Raises `InputError` when the arrays do not fit each other or `features`."""
         try:
             feature, threshold, leaf = (arrays[prefix + name] for name in ("feature", "threshold", "leaf"))
-            bias = float(arrays[prefix + "bias"])
+            bias = float(arrays[prefix + "bias"].item())
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{where}: is no model of trees: {error}; train it again") from None
         sound = (
