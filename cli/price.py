@@ -32,6 +32,12 @@ _measured_option = click.option(
 )
 
 
+SHIPPED_COLUMNS = (
+    "source", "device", "op", "dtype", "direction", "framework", "kernel", "shape", "b", "m", "n", "k", "flops",
+    "bytes", "time_s",
+)  # fmt: skip
+
+
 @click.group("price")
 def command() -> None:
     """Price ops on devices: time, interval, and where the price comes from."""
@@ -61,10 +67,10 @@ def op_(**given: Any) -> None:
     """Price one op, such as: matmul --m 8192 --n 8192 --k 8192 --dtype bf16 --device h100-sxm"""
     as_json = given.pop("as_json")
     frame = _one_op(given)
-    pricer = _pricer(given["models"], given["measured"], given["timings"])
     from ..datasets.ops.table import OpTable
 
     ops = OpTable.of_frame(frame, where="price op")
+    pricer = _pricer(given["models"], given["measured"], given["timings"], ops, near=True)
     prices = pricer.price(ops)
     entries = _entries(ops, prices, pricer)
     if as_json:
@@ -176,7 +182,7 @@ def ops_(
     if score and "latency_ms" not in frame.columns:
         raise UsageError(f"{path}: --score needs a latency_ms column")
     ops = OpTable.of_frame(frame, where=str(path), device=device)
-    prices = _pricer(models, measured, timings).price(ops)
+    prices = _pricer(models, measured, timings, ops).price(ops)
     if output is not None:
         _write(output, frame, prices)
         say(f"{len(frame)} rows priced, saved in {output}")
@@ -223,17 +229,35 @@ def read_table(path: Path) -> pd.DataFrame:
         raise InputError(f"{path}: is no CSV table ({str(error).splitlines()[0]})") from error
 
 
-def _pricer(models: Path | None, measured: tuple[Path, ...], timings: Path | None) -> OpPricer:
-    from ..datasets.ops.table import OpTable
-    from ..predictor.cost.learned.lookup import MeasuredOps
+def _pricer(
+    models: Path | None, measured: tuple[Path, ...], timings: Path | None, ops: OpTable, *, near: bool = False
+) -> OpPricer:
+    """Models, the measured rows of the devices of `ops` (shipped ones and `measured`), and the user's own timings.
+
+    `near`: all rows of `ops` have one shape; only measured rows that differ from it in one dim at most are kept.
+    """
+    import numpy as np
+    import pandas as pd
+
+    from ..datasets import catalog, shipped
+    from ..datasets.ops.table import DIMS, OpTable
     from ..predictor.cost.learned.pricer import OpPricer
 
     pricer = OpPricer.load(models) if models is not None else OpPricer.load()
+    keys = sorted({catalog.device(name).key for name in set(ops.device.texts())})
+    known = shipped.ops(devices=keys, columns=SHIPPED_COLUMNS)
+    known = known[known.op.isin(set(ops.op.texts()))]
     if measured:
-        import pandas as pd
-
-        frame = pd.concat([read_table(path) for path in measured], ignore_index=True)
-        pricer.measured = MeasuredOps.of(OpTable.of_frame(frame, where=str(measured[0]), times=True))
+        own = [read_table(path) for path in measured]
+        own = [t.assign(time_s=t["latency_ms"] / 1e3) if "latency_ms" in t.columns else t for t in own]
+        known = pd.concat([known, *own], ignore_index=True)
+    where = str(measured[0]) if measured else "shipped measurements"
+    if near:
+        asked = {name: np.nan_to_num(getattr(ops, name)[:1], nan=-1.0)[0] for name in DIMS}
+        alike = sum((known[name].fillna(-1) == asked[name]).astype(int) for name in DIMS)
+        known = known[alike >= len(DIMS) - 1]
+    if len(known):
+        pricer.remember(OpTable.of_frame(known, where=where, times=True))
     if timings is not None:
         used = pricer.calibrate(OpTable.of_frame(read_table(timings), where=str(timings), times=True))
         for (device, family), count in used.items():

@@ -24,6 +24,9 @@ ATTENTION_OPS = ("attention_fwd", "attention_bwd", "attention_fwd_noncausal", "a
 _PARTS = {"fwd": 0.0, "bwd_input": 1.0, "bwd_weight": 2.0, "bwd": 3.0}
 _GATES = {"rnn.vanilla": 1.0, "rnn.gru": 3.0, "rnn.lstm": 4.0}
 _MIB = 2.0**20
+_MATRIX_TRACES = ("trace.CONV", "trace.SDPA")
+_MATRIX_SHARE = 0.4
+"""Share of the matrix peak that attention and convolution libraries reach on parts since Ampere; set by hand."""
 
 # Flash-attention rows of this source state a causal mask, but their times are those of the full square: 0.32 of peak at
 # head dim 128 for half the square is the known 0.64 of FlashAttention-2 for all of it. Inferred, not stated.
@@ -141,9 +144,13 @@ def _traffic(table: OpTable, facts: np.ndarray, at: np.ndarray) -> Arrays:
     from ..analytic.accelerator.traffic import FEATURES, traffic_rows
 
     features, base = _outputs(len(table), FEATURES)
+    # Convolutions and attention of which only FLOPs are known are matrix work; the base counts vector work.
+    matrix = table.op.map(lambda op: op.startswith(_MATRIX_TRACES), bool)
+    row = facts[at]
+    flops = _zeros(table.flops) * np.where(matrix, 0.25 * row[:, VECTOR] / (_MATRIX_SHARE * row[:, PEAK]), 1.0)
     parts = [table.extra(name, 0.0) * _MIB for name in ("input_mb", "output_mb", "weight_mb", "act_mb")]
     traffic_rows(
-        _zeros(table.m) * np.maximum(1.0, _ones(table.b)), _zeros(table.n), _zeros(table.k), _zeros(table.flops),
+        _zeros(table.m) * np.maximum(1.0, _ones(table.b)), _zeros(table.n), _zeros(table.k), flops,
         _zeros(table.bytes), _backward(table), np.ascontiguousarray(np.stack(parts, axis=1)), facts, at, features,
         base,
     )  # fmt: skip

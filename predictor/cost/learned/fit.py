@@ -37,9 +37,9 @@ class Settings:
     """Most rows of a stratum that the ensemble sees."""
     student_rounds: int = 100
     student_depth: int = 8
-    known_rounds: int = 150
+    known_rounds: int = 200
     known_depth: int = 8
-    known_rows: int = 5000
+    known_rows: int = 8000
     """Most rows of a stratum that the known trees see."""
     folds: int = 4
     """Parts that the device families are left out in, for interval widths; 0 leaves the widths at 0.3."""

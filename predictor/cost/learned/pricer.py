@@ -34,6 +34,9 @@ _MEASURED_WIDTH = 0.08
 _ANALYTIC_WIDTH = 0.8
 _FOREIGN_DIRECTION = 0.2
 """Added to the half width of a backward that nobody measured, in squares."""
+_WIDTH_AT_NEIGHBOUR, _WIDTH_PER_OCTAVE = 0.5, 0.3
+"""Width of an interpolated price over that of the learned one: 80 % quantiles on held-out shapes of five devices
+(A100-SXM, A40, H200, GB300, RTX PRO SE) are 0.50 at 0.05 octaves, 0.57 at 0.2, 0.70 at 0.45, 0.74 at 0.8."""
 _LEAST_OVER_ROOFLINE = 0.5
 """No interpolation ends further below the roofline; what is measured there was counted otherwise."""
 _CHUNK = 16_384
@@ -140,8 +143,11 @@ class OpPricer:
             said, distance = self.lines.interpolate(table)
             at = np.flatnonzero(np.isfinite(distance))
             ratio = np.maximum(np.exp(said[at]), out.bound_s[at] * _LEAST_OVER_ROOFLINE / out.time_s[at])
-            for array in (out.time_s, out.low_s, out.high_s):
-                array[at] *= ratio
+            # Half widths shrink to what neighbours leave open, all in log units.
+            share = _WIDTH_AT_NEIGHBOUR + _WIDTH_PER_OCTAVE * distance[at]
+            width = np.log(out.high_s[at] / out.time_s[at]) * share
+            out.time_s[at] *= ratio
+            out.low_s[at], out.high_s[at] = out.time_s[at] * np.exp(-width), out.time_s[at] * np.exp(width)
             out.source.codes[at] = _INTERPOLATED
         if self.measured is not None:
             found = self.measured.lookup(table)
@@ -198,7 +204,7 @@ class OpPricer:
 
 
 def canonical(table: OpTable) -> tuple[OpTable, dict[str, DeviceFacts]]:
-    """The table with catalog keys for device names and masks put right, and the facts by key. Raises `UsageError` for
+    """The table with catalog keys, with ops and masks put right, and the facts by key. Raises `UsageError` for
     an unknown name."""
     facts = {name: device(name) for name in np.array(table.device.names, object)[np.unique(table.device.codes)]}
     names = tuple(facts[name].key if name in facts else name for name in table.device.names)
@@ -208,7 +214,9 @@ def canonical(table: OpTable) -> tuple[OpTable, dict[str, DeviceFacts]]:
     if "causal" in extras:
         wrong = table.source.map(lambda name: name in NOT_CAUSAL, bool)
         extras = {**extras, "causal": np.where(wrong & ~np.isnan(extras["causal"]), 0.0, extras["causal"])}
-    table = replace(table, device=Labels(codes, distinct), extras=extras)
+    # A GEMM found in a trace is a GEMM.
+    op = replace(table.op, names=tuple("matmul" if name == "trace.GEMM" else name for name in table.op.names))
+    table = replace(table, op=op, device=Labels(codes, distinct), extras=extras)
     return table, {entry.key: entry for entry in facts.values()}
 
 
