@@ -56,7 +56,7 @@ def families() -> dict[str, str]:
 
 def leave_out(
     family: str, train: OpTable, test: OpTable, devices: list[str], *, what: str = "device",
-    shots: tuple[int, ...] = (), seed: int = 0, rounds: int = 300,
+    shots: tuple[int, ...] = (), seed: int = 0, rounds: int = 200, rate: float = 0.08,
 ) -> Left:  # fmt: skip
     """Price the rows of `test` on each of `devices` by an ensemble that saw none of it in `train`."""
     rows, flags, ratio, stratum = prepared(family, train, seed)
@@ -75,7 +75,7 @@ def leave_out(
         left = np.array([kin[other] == kin[name] if what == "family" else other == name for other in seen])
         keep = np.flatnonzero(~left)
         number = np.unique(stratum[keep], return_inverse=True)[1]
-        model = BlindEnsemble(rounds=rounds, seed=seed)
+        model = BlindEnsemble(rounds=rounds, rate=rate, seed=seed)
         model.fit(rows.shape[keep], rows.device[keep], flags[keep], ratio[keep], number)
         said["blind"][mask] = model.predict(tested.shape[mask], tested.device[mask], tested_flags[mask])
         for code in np.unique(group.codes[mask]):
