@@ -56,7 +56,7 @@ def half_gemms(say) -> tuple[list[Figure], dict[str, Left]]:
         Figure(
             "GEMM fp16/bf16, m >= 256, > 1 GFLOP, mean over scored devices: LODO blind / family-out / with 20 timings",
             "10.5 / 11.5 / 6", f"{ours} (base alone {base:.1f}; with validation devices {both})",
-            "the same kind of rows of all other devices, 3,000 a group",
+            "the same kind of rows of all other devices, 700 a group at most",
         )
     ], {"GEMM, device left out": alone, "GEMM, family left out": kin}  # fmt: skip
 

@@ -23,7 +23,8 @@ from foretrace.predictor.cost.learned.families import NAMES
 from foretrace.predictor.cost.learned.fit import shape_names, strata
 from foretrace.predictor.cost.learned.rows import Rows, flag_names, groups_of
 
-ROWS_PER_GROUP = 3000
+TRAIN_ROWS, TEST_ROWS = 700, 2000
+"""Most rows of a group that are fitted to, and that are scored."""
 DRAWS = 3
 """Choices of the n timed shapes that few-shot errors are means over."""
 
@@ -40,10 +41,10 @@ class Left:
     """Method -> predicted log ratio; few-shot methods hold one row of errors a draw, NaN where a row was timed."""
 
 
-def prepared(family: str, table: OpTable, seed: int = 0) -> tuple[Rows, np.ndarray, np.ndarray, np.ndarray]:
-    """(rows, flags, log ratio, stratum) of at most 3,000 rows a group of `table`."""
+def prepared(family: str, table: OpTable, most: int, seed: int = 0) -> tuple[Rows, np.ndarray, np.ndarray, np.ndarray]:
+    """(rows, flags, log ratio, stratum) of at most `most` rows a group of `table`."""
     group = groups_of(table)
-    table = table.take(sample_groups(group.codes, most=ROWS_PER_GROUP, seed=seed))
+    table = table.take(sample_groups(group.codes, most=most, seed=seed))
     rows = Rows.of(NAMES.index(family), table)
     assert table.time_s is not None
     return rows, rows.flags(flag_names(table)), np.log(table.time_s / rows.base_s), strata(table, groups_of(table))
@@ -59,9 +60,9 @@ def leave_out(
     shots: tuple[int, ...] = (), seed: int = 0, rounds: int = 200, rate: float = 0.08,
 ) -> Left:  # fmt: skip
     """Price the rows of `test` on each of `devices` by an ensemble that saw none of it in `train`."""
-    rows, flags, ratio, stratum = prepared(family, train, seed)
+    rows, flags, ratio, stratum = prepared(family, train, TRAIN_ROWS, seed)
     own = flag_names(rows.table)
-    tested, _, target, _ = prepared(family, test, seed)
+    tested, _, target, _ = prepared(family, test, TEST_ROWS, seed)
     tested_flags = tested.flags(own)
     device, kin = tested.table.device.texts(), families()
     seen = rows.table.device.texts()

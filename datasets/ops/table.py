@@ -188,7 +188,8 @@ class OpTable:
             names["device"] = Labels.constant(device, rows)
         numbers = {name: _numbers(frame, name, where) for name in (*DIMS, "flops", "bytes")}
         time_s = _numbers(frame, clock, where) * unit_s if times else None
-        return cls(**names, **numbers, extras=_extras(frame, where), time_s=time_s)
+        columns: dict[str, Any] = {**names, **numbers}
+        return cls(**columns, extras=_extras(frame, where), time_s=time_s)
 
 
 def _numbers(frame: pd.DataFrame, name: str, where: str) -> np.ndarray:

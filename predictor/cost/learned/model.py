@@ -104,11 +104,17 @@ class FamilyModel:
                 f"{path}: has schema_version {meta.get('schema_version')!r}, this foretrace reads {SCHEMA_VERSION}; "
                 "train it again with foretrace datasets fit"
             )
-        names = [tuple(meta[name]) for name in ("shape_features", "device_features", "flags", "groups")]
-        width = sum(len(part) for part in names[:3])
-        where = str(path)
-        return cls(
-            meta["family"], *names[:3], Trees.of_arrays(arrays, "blind_", features=width, where=where),
-            Trees.of_arrays(arrays, "known_", features=width + 2, where=where), names[3], arrays["offsets"],
-            arrays["low"], arrays["high"], arrays["widths"], float(meta["least_over_roofline"]), meta["card"],
-        )  # fmt: skip
+        try:
+            shape, device, flags, groups = (
+                tuple(meta[name]) for name in ("shape_features", "device_features", "flags", "groups")
+            )
+            width = len(shape) + len(device) + len(flags)
+            where = str(path)
+            return cls(
+                meta["family"], shape, device, flags,
+                Trees.of_arrays(arrays, "blind_", features=width, where=where),
+                Trees.of_arrays(arrays, "known_", features=width + 2, where=where), groups, arrays["offsets"],
+                arrays["low"], arrays["high"], arrays["widths"], float(meta["least_over_roofline"]), meta["card"],
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path}: is damaged ({error}); train it again with foretrace datasets fit") from error

@@ -110,11 +110,12 @@ class OpPricer:
         assert table.time_s is not None, "timings have times"
         table, devices = canonical(table)
         used: dict[tuple[str, str], int] = {}
-        family = families_of(table)
+        assert table.time_s is not None
+        family, timed = families_of(table), table.time_s > 0
         before = replace(self, measured=None, lines=None, calibrations={}).price(table)
         for code in np.unique(table.device.codes):
             for index in np.unique(family):
-                mask = (table.device.codes == code) & (family == index) & (table.time_s > 0)
+                mask = (table.device.codes == code) & (family == index) & timed
                 name = NAMES[index]
                 if name not in self.models or not mask.any():
                     continue
@@ -131,8 +132,8 @@ class OpPricer:
     def _price(self, table: OpTable, devices: dict[str, DeviceFacts]) -> OpPrices:
         count = len(table)
         out = OpPrices(
-            *(np.zeros(count) for _ in range(4)), Labels(np.full(count, _ANALYTIC, np.int32), SOURCES),
-            np.zeros(count, bool), np.zeros(count, bool),
+            np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count),
+            Labels(np.full(count, _ANALYTIC, np.int32), SOURCES), np.zeros(count, bool), np.zeros(count, bool),
         )  # fmt: skip
         family = families_of(table)
         for index in np.unique(family):

@@ -56,7 +56,7 @@ class Trees:
         )  # fmt: skip
         if not sound:
             raise InputError(f"{where}: trees {prefix!r} are damaged or of another version; train them again")
-        return cls(*(np.ascontiguousarray(array) for array in (feature, threshold, leaf)), bias)
+        return cls(np.ascontiguousarray(feature), np.ascontiguousarray(threshold), np.ascontiguousarray(leaf), bias)
 
 
 def boost(
