@@ -23,7 +23,7 @@ from .lines import MeasuredLines
 from .lookup import MeasuredOps
 from .model import SITUATIONS, SIZES_S, FamilyModel
 from .roofline import roofline_s
-from .rows import Rows, context, framework_word, groups_of
+from .rows import Rows, framework_word, groups_of
 
 MODELS = Path(__file__).parent / "models"
 SOURCES = ("measured", "interpolated", "learned", "analytic")
@@ -169,7 +169,7 @@ class OpPricer:
             return
         flags = rows.flags(model.flags)
         correction = model.blind_log(rows.shape, rows.device, flags)
-        situation, group, direction_known = _situations(model, rows.table)
+        situation, group, direction_known = _situations(model, rows)
         own = np.flatnonzero(situation != _BLIND)
         if len(own):
             correction[own] += model.known_log(rows.shape[own], rows.device[own], flags[own], group[own])
@@ -221,9 +221,10 @@ def canonical(table: OpTable) -> tuple[OpTable, dict[str, DeviceFacts]]:
     return table, {entry.key: entry for entry in facts.values()}
 
 
-def _situations(model: FamilyModel, table: OpTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _situations(model: FamilyModel, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(situation, group, direction known) by row."""
-    parts = (groups_of(table), table.op, context(table)["dtype"], table.direction)
+    table = rows.table
+    parts = (groups_of(table), table.op, rows.context["dtype"], table.direction)
     code = np.zeros(len(table), np.int64)
     for labels in parts:
         code = code * max(1, len(labels.names)) + labels.codes

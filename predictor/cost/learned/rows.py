@@ -5,8 +5,9 @@ A group is (device, source, framework): rows timed by one method, with an offset
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -40,10 +41,15 @@ class Rows:
     def __len__(self) -> int:
         return len(self.base_s)
 
+    @cached_property
+    def context(self) -> dict[str, Labels]:
+        """See `context`."""
+        return context(self.table)
+
     def flags(self, names: Sequence[str]) -> np.ndarray:
         """Float32 (rows, len(names)): 1 where a row has the context `kind=value`."""
         columns = np.zeros((len(self), len(names)), np.float32)
-        contexts = context(self.table)
+        contexts = self.context
         for index, name in enumerate(names):
             kind, _, value = name.partition("=")
             columns[:, index] = contexts[kind].are(value)
@@ -80,10 +86,16 @@ def dtype_word(text: str) -> str:
     return "half" if text in ("fp16", "bf16", "fp16_mixed") else text
 
 
-def _renamed(labels: Labels, word) -> Labels:
-    names = [word(name) for name in labels.names]
-    distinct = sorted(set(names))
-    return Labels(np.array([distinct.index(name) for name in names], np.int32)[labels.codes], tuple(distinct))
+@lru_cache(maxsize=256)
+def _renaming(names: tuple[str, ...], word: Callable[[str], str]) -> tuple[np.ndarray, tuple[str, ...]]:
+    renamed = [word(name) for name in names]
+    distinct = sorted(set(renamed))
+    return np.array([distinct.index(name) for name in renamed], np.int32), tuple(distinct)
+
+
+def _renamed(labels: Labels, word: Callable[[str], str]) -> Labels:
+    code, names = _renaming(labels.names, word)
+    return Labels(code[labels.codes], names)
 
 
 def context(table: OpTable) -> dict[str, Labels]:
