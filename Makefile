@@ -7,7 +7,7 @@ INSTALLED   := $(VENV)/.installed
 PYTEST_ARGS ?=
 TREE        := .mypy_cache/tree
 
-.PHONY: test check format demo bench-closed-loop bench-overhead bench-simulate clean
+.PHONY: test check format demo bench-closed-loop bench-ops bench-overhead bench-simulate clean
 
 test: $(INSTALLED)
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
@@ -29,6 +29,10 @@ demo: $(INSTALLED)
 
 bench-closed-loop: $(INSTALLED)
 	$(PYTHON) -m benchmarks.closed_loop
+
+bench-ops: $(INSTALLED)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,torch,fit]'
+	$(PYTHON) -m benchmarks.ops
 
 bench-overhead: $(INSTALLED)
 	$(PYTHON) benchmarks/overhead.py

@@ -10,6 +10,7 @@ SUBCOMMANDS = {
     "build": ("datasets_build", "Pack the shipped measurements from raw folders, or check that they are the same."),
     "devices": ("datasets_devices", "List the device catalog, or show one device with its sources."),
     "export": ("datasets_export", "Write tables as CSV, JSON or parquet."),
+    "fit": ("datasets_fit", "Train the learned prices of ops from measured rows."),
     "list": ("datasets_list", "List run folders and device files."),
     "shipped": (
         "datasets_shipped",

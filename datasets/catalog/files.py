@@ -125,6 +125,6 @@ def _device(document: dict[str, object], path: Path) -> DeviceFacts:
     for field in _POSITIVE:
         value = getattr(facts, field)
         check(value is None or 0 < value < 1e21, field, "above 0 or absent when not known", value)
-    rate = facts.link_bytes_per_s
-    check(rate is None or 0 <= rate < 1e18, "link_bytes_per_s", "at least 0 or absent when not known", rate)
+    link = facts.link_bytes_per_s
+    check(link is None or 0 <= link < 1e18, "link_bytes_per_s", "at least 0 or absent when not known", link)
     return facts
