@@ -15,5 +15,5 @@ for room in ROOMS:
 setup(
     packages=packages,
     package_dir={"foretrace": "foretrace", **{f"foretrace.{room}": room for room in ROOMS}},
-    package_data={"": ["py.typed", "**/*.json", "**/*.csv", "**/*.parquet", "**/*.html"]},
+    package_data={"": ["py.typed", "**/*.json", "**/*.csv", "**/*.parquet", "**/*.html", "**/NOTICE"]},
 )

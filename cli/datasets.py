@@ -13,7 +13,7 @@ SUBCOMMANDS = {
     "list": ("datasets_list", "List run folders and device files."),
     "shipped": (
         "datasets_shipped",
-        "List the measurements that foretrace ships: whose, under which licence, how many.",
+        "List the measurements that foretrace ships, with their licences.",
     ),
     "show": ("datasets_show", "Show a run folder, a device file or a table."),
     "validate": ("datasets_validate", "Check run folders, device files and tables against their schemas."),

@@ -69,7 +69,7 @@ def _print(made: dict[str, Any]) -> None:
     for name in made["unlicensed"]:
         warn(f"{name}: has no licence that lets it be shipped; left out")
     for name in made["unknown"]:
-        warn(f"{name}: no source is known for it, so no licence; left out")
+        warn(f"{name}: no source of ours is this file, so nobody says under which licence it is; left out")
 
 
 def _difference(made: dict[str, Any], shipped: dict[str, Any]) -> str:

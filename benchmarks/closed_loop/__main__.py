@@ -76,6 +76,7 @@ def calibration_run(group: Group, folder: Path, usual: list[float]) -> None:
     for _ in range(1 + REPEATS):
         before = probe()
         attempt = folder.with_name(folder.name + "-attempt")
+        shutil.rmtree(attempt, ignore_errors=True)  # of a benchmark that was killed
         run_workload(workload, plan, steps=20, profile_steps=5, output=attempt)
         off = off_by(before, probe(), usual)
         if off < quietest:

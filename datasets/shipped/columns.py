@@ -26,7 +26,7 @@ OPS = _schema(
     "b:int", "m:int", "n:int", "k:int",
     "flops:double", "bytes:double", # derived from the shape, each tensor touched once
     "time_s:float",                 # the statistic named in `stat`; the median of `count` where repeats were merged
-    "low_s:float", "high_s:float",  # least and largest of the repeats, where there were any
+    "spread:float",                 # half the range of the repeats over time_s, to a thousandth; empty for a single one
     "count:int",
     "stat:str",
 )  # fmt: skip
@@ -36,7 +36,7 @@ COLLECTIVES = _schema(
     "interconnect:str", "backend:str", "collective:str", "dtype:str",
     "ranks:int", "nodes:int", "gpus_per_node:int",
     "bytes:int",                    # buffer in the nccl-tests sense; the message for send_recv
-    "time_s:float", "low_s:float", "high_s:float", "count:int",
+    "time_s:float", "spread:float", "count:int",
     "stat:str", "notes:str",
 )  # fmt: skip
 
@@ -61,5 +61,14 @@ MODEL_OPS = _schema(
 
 TABLES: dict[str, pa.Schema] = {"ops": OPS, "collectives": COLLECTIVES, "steps": STEPS, "model_ops": MODEL_OPS}
 
-MEASURED = ("time_s", "low_s", "high_s", "count")
+MEASURED = ("time_s", "spread", "count")
 """Columns that repeats of one row differ in."""
+
+PER_ELEMENT = {"flops": "flops_per_volume", "bytes": "bytes_per_face"}
+"""Columns of `ops` that lie in the file as a ratio to the dims: few values instead of many, a third of the size."""
+
+
+def stored(table: str) -> pa.Schema:
+    """Columns of a packed file: those of the table, with `PER_ELEMENT` for two of them."""
+    names = PER_ELEMENT if table == "ops" else {}
+    return pa.schema([field.with_name(names.get(field.name, field.name)) for field in TABLES[table]])

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from ..errors import InputError, UsageError
 from ..store.files import read_json
-from .columns import FIT, PARTS, TABLES
+from .columns import FIT, PARTS, PER_ELEMENT, TABLES
+from .pack import faces, volume
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,6 +85,7 @@ def read(
     _check("part", parts, PARTS)
     _check("column", columns, schema.names)
     names = list(schema.names if columns is None else columns)
+    wanted = _stored(names) if table == "ops" else names
     texts = [name for name in names if pa.types.is_string(schema.field(name).type)]
     found = []
     for entry in entries:
@@ -99,14 +101,24 @@ def read(
         path = folder / entry["file"]
         try:
             with parquet.ParquetFile(path, read_dictionary=texts) as file:
-                found.append(file.read_row_groups(groups, columns=names).replace_schema_metadata(None))
+                found.append(file.read_row_groups(groups, columns=wanted).replace_schema_metadata(None))
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path}: cannot read shipped rows: {error}; install foretrace again") from error
     kinds = {pa.int64(): pd.Int64Dtype()}
     if not found:
         return schema.empty_table().select(names).to_pandas(types_mapper=kinds.get)
-    whole = pa.concat_tables(found).unify_dictionaries()
-    return whole.to_pandas(types_mapper=kinds.get)
+    rows = pa.concat_tables(found).unify_dictionaries().to_pandas(types_mapper=kinds.get)
+    if "flops" in names:
+        rows["flops"] = rows["flops_per_volume"] * volume(rows)
+    if "bytes" in names and table == "ops":
+        rows["bytes"] = rows["bytes_per_face"] * faces(rows)
+    return rows[names]
+
+
+def _stored(names: Sequence[str]) -> list[str]:
+    """Columns of the file that give `names`: FLOPs and bytes lie there per element of the dims."""
+    dims = ("b", "m", "n", "k") if set(names) & set(PER_ELEMENT) else ()
+    return list(dict.fromkeys([*(PER_ELEMENT.get(name, name) for name in names), *dims]))
 
 
 def _check(what: str, asked: Sequence[str] | None, known: Sequence[str]) -> None:

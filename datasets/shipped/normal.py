@@ -173,18 +173,19 @@ def _filled(rows: pd.DataFrame, table: str) -> pd.DataFrame:
 
 
 def _merge(rows: pd.DataFrame, table: str, result: Normal) -> pd.DataFrame:
-    """One row for all repeats of it: the median of their times, their least and largest, and how many there were."""
+    """One row for all repeats of it: the median of their times, half their range over it, and how many there were."""
     rows = _filled(rows, table)
     key = [name for name in TABLES[table].names if name not in MEASURED]
     repeated = rows.duplicated(subset=key, keep=False)
-    if not repeated.any():
-        return rows
-    repeats = rows[repeated]
-    repeats = repeats.assign(
-        low_s=repeats["low_s"].fillna(repeats["time_s"]), high_s=repeats["high_s"].fillna(repeats["time_s"])
-    )
-    how = {name: "first" for name in TABLES[table].names if name not in key}
-    how |= {"time_s": "median", "low_s": "min", "high_s": "max", "count": "sum"}
-    one = repeats.groupby(key, dropna=False, sort=False, observed=True).agg(how).reset_index()
-    result.merged += len(repeats) - len(one)
-    return pd.concat([rows[~repeated], one], ignore_index=True)
+    if repeated.any():
+        repeats = rows[repeated]
+        repeats = repeats.assign(
+            low_s=repeats["low_s"].fillna(repeats["time_s"]), high_s=repeats["high_s"].fillna(repeats["time_s"])
+        )
+        how = {"time_s": "median", "low_s": "min", "high_s": "max", "count": "sum"}
+        one = repeats.groupby(key, dropna=False, sort=False, observed=True).agg(how).reset_index()
+        result.merged += len(repeats) - len(one)
+        rows = pd.concat([rows[~repeated], one], ignore_index=True)
+    spread = (rows["high_s"] - rows["low_s"]) / 2 / rows["time_s"]
+    rows["spread"] = spread.where(rows["count"] > 1).round(3)
+    return rows

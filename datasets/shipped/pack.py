@@ -17,19 +17,38 @@ import pyarrow.compute as pc
 from ..schemas import SCHEMA_VERSION
 from ..store.files import replacing
 from ..version import __version__
-from .columns import TABLES
+from .columns import stored
 
 COMPRESSION_LEVEL = 19
 _GROUP = ["device", "part"]
 
 
 def arrow(rows: pd.DataFrame, table: str) -> pa.Table:
-    """Rows as the table of their schema, sorted by all columns, device and part first."""
-    schema = TABLES[table]
+    """Rows in the columns of their file, sorted by all columns, device and part first."""
+    schema = stored(table)
+    if table == "ops":
+        rows = rows.assign(flops_per_volume=rows["flops"] / volume(rows), bytes_per_face=rows["bytes"] / faces(rows))
     arrays = [_array(rows[field.name], field.type) for field in schema]
     made = pa.Table.from_arrays(arrays, schema=schema)
     order = [*_GROUP, *(name for name in schema.names if name not in _GROUP)]
     return made.take(pc.sort_indices(made, sort_keys=[(name, "ascending") for name in order])).combine_chunks()
+
+
+def volume(rows: pd.DataFrame) -> pd.Series:
+    """b m n k of a product, b m n where there is no k, 1 where m or n is not given."""
+    b, m, n, k = _dims(rows)
+    return (b * m * n * k.fillna(1.0)).fillna(1.0)
+
+
+def faces(rows: pd.DataFrame) -> pd.Series:
+    """Elements of both operands and the result of a product, b m n where there is no k, 1 where m or n is not given."""
+    b, m, n, k = _dims(rows)
+    return (b * (m * k + k * n + m * n)).fillna(b * m * n).fillna(1.0)
+
+
+def _dims(rows: pd.DataFrame) -> list[pd.Series]:
+    b, m, n, k = (rows[name].astype("Float64").astype("float64") for name in ("b", "m", "n", "k"))
+    return [b.fillna(1.0), m, n, k]
 
 
 def _array(values: pd.Series, kind: pa.DataType) -> pa.Array:
@@ -74,7 +93,7 @@ def write(path: Path, rows: pa.Table, *, table: str, licence: str) -> None:
 
     known = {"schema_version": str(SCHEMA_VERSION), "foretrace": __version__, "table": table, "licence": licence}
     rows = rows.replace_schema_metadata(known)
-    floats = [field.name for field in rows.schema if str(field.type) == "float"]
+    floats = [name for name in rows.column_names if name == "time_s"]  # nearly every value once: nothing to look up
     with (
         replacing(path) as temporary,
         parquet.ParquetWriter(

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...datasets.ops import TensorMeta, canonical, dtype_name
 from .program import Collective, Entry, Kind, Program
+from .workspace import with_workspace
 
 # c10d operator -> (our kind, which argument tells the full buffer: an output list/tensor or the input)
 _C10D = {
@@ -148,7 +149,7 @@ class Recorder(TorchDispatchMode):
         if namespace == "profiler":
             self._annotate(rest, args)
             return func(*args, **kwargs)
-        outputs = func(*args, **kwargs)
+        outputs = with_workspace(func._schema.name, args, func(*args, **kwargs))
         if namespace in _IGNORED_NAMESPACES:
             return outputs
         if namespace == "c10d":

@@ -18,7 +18,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...datasets.ops import Op
 from .point import op_of
 from .timing import Timing
-from .together import SpinBarrier
 
 # Parameters of a chain take this much memory together with their states, as a model's do between two steps.
 _FOOTPRINT_BYTES = 64 << 20
@@ -78,10 +77,11 @@ class OpTimer(TorchDispatchMode):
         return outputs
 
 
-def time_chain(chain: Chain, barrier: SpinBarrier, rounds: Callable[[float], int]) -> list[tuple[Op, Timing]]:
+def time_chain(chain: Chain, start: Callable[[], None], rounds: Callable[[float], int]) -> list[tuple[Op, Timing]]:
     """Each distinct operator of one step with its timing over all parameters and rounds.
 
-    `rounds` says how many steps to time, given the seconds of one; ranks must agree on it.
+    `start` is called before each step, so that several ranks take it together; `rounds` says how many steps to time,
+    given the seconds of one, and ranks must agree on it.
     """
     optimizer = chain.prepare()
     learner = OpTimer(learn=True)
@@ -91,7 +91,7 @@ def time_chain(chain: Chain, barrier: SpinBarrier, rounds: Callable[[float], int
 
     def step() -> None:
         timer = OpTimer()
-        barrier.wait()
+        start()
         with timer:
             optimizer.step()
         for op, duration_s in zip(learner.ops, timer.durations_s, strict=True):

@@ -14,6 +14,7 @@ from ..launch import launch
 from .peaks import peaks
 
 WORKER = "foretrace.profiler.bench.worker"
+_TIMING = ("time_s", "spread", "count")
 Progress = Callable[[str, int], None]
 """(what is being measured, how many of it are done)"""
 
@@ -21,7 +22,7 @@ Progress = Callable[[str, int], None]
 def measure_machine(
     *, quick: bool, name: str | None = None, progress: Progress | None = None, only: list[str] | None = None
 ) -> Machine:
-    """Measure this machine: ops alone on all cores and on one, on all cores at once, collectives, host time.
+    """Measure this machine: ops alone on all cores, alone on one and on all cores at once, collectives, host time.
 
     About two minutes when `quick`, ten or more else. `only` limits the sweep to operators whose name contains one of
     the words (for tests). Raises `RunError` when a measuring process dies.
@@ -41,11 +42,9 @@ def measure_machine(
 
     budget = {"point_s": 0.015 if quick else 0.08, "extra_s": 8.0 if quick else 90.0}
     threads = [cores, 1] if cores > 1 else [1]
-    alone = run("points", "ops alone", 1, threads=threads, **budget)[0]
-    ops = merge([alone["rows"]])
-    if cores > 1:
-        together = run("points", f"ops on {cores} processes at once", cores, threads=[1], **budget)
-        ops += merge([result["rows"] for result in together])
+    what = f"ops alone and on {cores} cores at once" if cores > 1 else "ops"
+    sweep = run("points", what, cores, threads=threads, **budget)
+    ops = merge([result["rows"] for result in sweep])
     collectives: list[dict[str, Any]] = []
     for ranks in (2,) if quick else sorted({2, min(4, 2 * cores)}):
         part = run("collectives", f"collectives of {ranks} ranks", ranks, collective_s=0.06 if quick else 0.3)
@@ -59,7 +58,7 @@ def measure_machine(
     frame = frame.assign(phase=None, device=device, rank=None, kernel=None, software=facts.get("torch"), source=source)
     return Machine(
         name=name or device,
-        facts={**facts, "usable_cores": cores, "mood": alone["mood"]},
+        facts={**facts, "usable_cores": cores, "mood": sweep[0]["mood"]},
         ops=frame,
         collectives=pd.DataFrame(collectives).assign(rank=None),
         host=pd.DataFrame(host),
@@ -70,13 +69,18 @@ def measure_machine(
 
 
 def merge(per_rank: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """One row per point from the rows of the ranks that ran it together: the mean of their medians."""
-    merged = []
-    for rows in zip(*per_rank, strict=True):
-        row = dict(rows[0])
-        assert all(other["point"] == row["point"] for other in rows), "ranks measured in different orders"
-        del row["point"]
-        row["time_s"] = sum(other["time_s"] for other in rows) / len(rows)
-        row["spread"] = max(other["spread"] for other in rows)
-        merged.append(row)
-    return merged
+    """One row per point and setting from the rows of the ranks that ran in it: mean of medians, worst spread."""
+    merged: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for rows in per_rank:
+        for row in rows:
+            merged.setdefault(tuple(row[field] for field in row if field not in _TIMING), []).append(row)
+    for rows in merged.values():
+        assert len(rows) == rows[0]["processes"], f"{rows[0]}: {len(rows)} ranks ran it"
+    return [
+        {
+            **{field: value for field, value in rows[0].items() if field != "point"},
+            "time_s": sum(row["time_s"] for row in rows) / len(rows),
+            "spread": max(row["spread"] for row in rows),
+        }
+        for rows in merged.values()
+    ]

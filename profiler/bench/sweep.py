@@ -1,11 +1,14 @@
-"""Sweep: time every point of a list in one context the way a training step would meet it.
+"""Sweep: time every point of a list, alone and with company, the way a training step would meet it.
 
 In a step an operator runs once, after others that have pushed its operands, its code and Python's own state out of the
 core's caches; called again and again it takes half the time when it is small. So points are timed in blocks: a block
 holds a few dozen points of different families and like size and is a synthetic step, whose rounds call each point once
 in a new random order. A block whose probe is off the best is measured again at the end while the budget lasts; of two
-measurements the one with the better probe counts. Several processes run the same point at the same time, started
-together, as data-parallel ranks would.
+measurements the one with the better probe counts.
+
+A setting is (threads, processes): rank 0 alone on all cores, alone on one, then all ranks on one core each, running the
+same point at the same time as data-parallel ranks would. Every round of a block goes through all settings, so that what
+company costs is a ratio of neighbours in time: in sweeps made minutes apart it was 1.00 one hour and 1.18 the next.
 """
 
 from __future__ import annotations
@@ -39,10 +42,24 @@ LONG_S = 0.02
 """A call longer than this is long: three rounds will do."""
 
 
-class Probe:
-    """One GEMM and one copy of fixed size on all threads of this process: what the machine is worth right now.
+@dataclass(frozen=True)
+class Setting:
+    """How a point runs: on `threads` threads in each of the first `processes` ranks; the other ranks sleep."""
 
-    All threads, because one thread's speed tells little of that of threads that wait for one another; neither
+    threads: int
+    processes: int
+
+
+def settings_of(context: RankContext) -> list[Setting]:
+    """Rank 0 alone on each thread count of the task, then all ranks at once."""
+    alone = [Setting(threads, 1) for threads in context.task["threads"]]
+    return alone if context.world_size == 1 else [*alone, Setting(context.threads, context.world_size)]
+
+
+class Probe:
+    """One GEMM and one copy of fixed size on all cores: what the machine is worth right now.
+
+    All cores, because one thread's speed tells little of that of threads that wait for one another; neither
     allocates, because the price of fresh memory has moods of its own.
     """
 
@@ -123,7 +140,7 @@ def repeat_slow(
 
 
 def measure_points(context: RankContext) -> dict[str, Any]:
-    """Rows for each thread count of the task's `threads`; the parent merges those of several ranks."""
+    """Rows for each setting, of the ranks that run in it; the parent merges those of several ranks."""
     hold_memory()
     torch.manual_seed(0)
     task = context.task
@@ -133,15 +150,20 @@ def measure_points(context: RankContext) -> dict[str, Any]:
     blocks = blocks_of([operand_bytes(point) for point in wanted])
     blocks += [Block((len(wanted) + number,), chain) for number, chain in enumerate(_chains(task))]
     random.Random(1).shuffle(blocks)
-    barrier, probe = SpinBarrier(context), Probe(max(task["threads"]))
+    company = Company(context)
+    probe = Probe(max(task["threads"]))
     done = 0
     probes_s: list[float] = []
 
+    def probed() -> float:
+        """Seconds of rank 0's probe; the others sleep meanwhile."""
+        return largest(context, [probe() if context.rank == 0 else 0.0])[0]
+
     def run(block: Block) -> None:
         nonlocal done
-        before_s = probe()
-        rows = _time_chain(context, barrier, block) if block.chain else _time_block(context, barrier, block, wanted)
-        (quality_s,) = largest(context, [max(before_s, probe())])
+        before_s = probed()
+        rows = _time_chain(company, block) if block.chain else _time_block(company, block, wanted)
+        quality_s = max(before_s, probed())
         probes_s.append(quality_s)
         if quality_s < block.quality_s:
             block.quality_s, block.rows = quality_s, rows
@@ -161,36 +183,68 @@ def measure_points(context: RankContext) -> dict[str, Any]:
     }
 
 
-def _time_block(
-    context: RankContext, barrier: SpinBarrier, block: Block, points: Sequence[Point]
-) -> list[dict[str, Any]]:
+class Company:
+    """The ranks of a sweep, taking turns: who runs in a setting, and how the others wait."""
+
+    def __init__(self, context: RankContext) -> None:
+        self.context, self.settings = context, settings_of(context)
+        self._barrier = SpinBarrier(context)
+
+    def run(self, setting: Setting, body: Callable[[Callable[[], None]], None]) -> None:
+        """`body(start)` in the ranks of `setting`, where `start()` lets them begin an operator together.
+
+        Returns on all ranks when all are done. The others sleep in a collective: a rank that spins takes the core that
+        is being measured.
+        """
+        everyone = setting.processes == self.context.world_size
+        if self.context.rank < setting.processes:
+            torch.set_num_threads(setting.threads)
+            body(self._barrier.wait if everyone else _at_once)
+        if everyone:
+            self._barrier.wait()
+        else:
+            largest(self.context, [0.0])
+
+
+def _at_once() -> None:
+    """A lone rank waits for nobody."""
+
+
+def _time_block(company: Company, block: Block, points: Sequence[Point]) -> list[dict[str, Any]]:
+    context = company.context
     prepared = [Prepared(points[index]) for index in block.index]
     shuffled = random.Random(block.index[0])
-    rows = []
-    for threads in context.task["threads"]:
-        torch.set_num_threads(threads)
-        durations: list[list[float]] = [[] for _ in prepared]
+    everything = list(range(len(prepared)))
+    durations: dict[Setting, list[list[float]]] = {setting: [[] for _ in prepared] for setting in company.settings}
 
-        def one_round(chosen: list[int], durations: list[list[float]] = durations) -> None:
-            shuffled.shuffle(chosen)
-            for number in chosen:
+    def one_round(setting: Setting, chosen: Sequence[int]) -> None:
+        order = shuffled.sample(chosen, len(chosen))  # drawn by every rank, so that all have the same
+
+        def body(start: Callable[[], None]) -> None:
+            for number in order:
                 run = prepared[number].run
                 prepared[number].touch()
-                barrier.wait()
+                start()
                 before = time.perf_counter()
                 run()
-                durations[number].append(time.perf_counter() - before)
+                durations[setting][number].append(time.perf_counter() - before)
 
-        everything = list(range(len(prepared)))
-        one_round(everything)  # warms up what is made on first use; not counted
-        one_round(everything)
-        first_s = largest(context, [of_point[-1] for of_point in durations])
-        rounds = [rounds_of(time_s, point_s=context.task["point_s"]) for time_s in first_s]
-        for number in range(1, max(rounds)):
-            one_round([point for point in everything if rounds[point] > number])
-        for place, index in enumerate(block.index):
-            rows.append(_row(context, index, prepared[place].op, threads, Timing.of(durations[place][1:])))
-    return rows
+        company.run(setting, body)
+
+    for setting in company.settings:
+        one_round(setting, everything)  # warms up what is made on first use; not counted
+        one_round(setting, everything)
+    slowest_s = [max((of[number][-1] for of in durations.values() if of[number]), default=0.0) for number in everything]
+    rounds = [rounds_of(time_s, point_s=context.task["point_s"]) for time_s in largest(context, slowest_s)]
+    for number in range(1, max(rounds)):
+        for setting in company.settings:
+            one_round(setting, [point for point in everything if rounds[point] > number])
+    return [
+        _row(index, prepared[place].op, setting, Timing.of(durations[setting][place][1:]))
+        for setting in company.settings
+        if context.rank < setting.processes
+        for place, index in enumerate(block.index)
+    ]
 
 
 def _chains(task: dict[str, Any]) -> list[Chain]:
@@ -199,26 +253,29 @@ def _chains(task: dict[str, Any]) -> list[Chain]:
     return [chain for chain in found if not only or any(name in chain.optimizer for name in only)]
 
 
-def _time_chain(context: RankContext, barrier: SpinBarrier, block: Block) -> list[dict[str, Any]]:
-    assert block.chain is not None
+def _time_chain(company: Company, block: Block) -> list[dict[str, Any]]:
+    chain, context = block.chain, company.context
+    assert chain is not None
     rows = []
+    for setting in company.settings:
 
-    def rounds(step_s: float) -> int:
-        (slowest_s,) = largest(context, [step_s])
-        return max(3, min(8, int(8 * context.task["point_s"] / slowest_s)))
+        def rounds(step_s: float, setting: Setting = setting) -> int:
+            slowest_s = largest(context, [step_s])[0] if setting.processes > 1 else step_s
+            return max(3, min(8, int(8 * context.task["point_s"] / slowest_s)))
 
-    for threads in context.task["threads"]:
-        torch.set_num_threads(threads)
-        for op, timing in time_chain(block.chain, barrier, rounds):
-            rows.append(_row(context, block.index[0], op, threads, timing))
+        def body(start: Callable[[], None], setting: Setting = setting, rounds: Any = rounds) -> None:
+            for op, timing in time_chain(chain, start, rounds):
+                rows.append(_row(block.index[0], op, setting, timing))
+
+        company.run(setting, body)
     return rows
 
 
-def _row(context: RankContext, index: int, op: Any, threads: int, timing: Timing) -> dict[str, Any]:
+def _row(index: int, op: Any, setting: Setting, timing: Timing) -> dict[str, Any]:
     return {
         "point": index, "op": op.op, "name": op.name, "direction": op.direction, "dtype": op.dtype,
         "b": op.b, "m": op.m, "n": op.n, "k": op.k, "shape": json.dumps(dict(op.shape), sort_keys=True),
         "flops": op.flops, "bytes_read": op.bytes_read, "bytes_written": op.bytes_written,
-        "threads": threads, "processes": context.world_size, "cache": "cold", "time_s": timing.time_s,
+        "threads": setting.threads, "processes": setting.processes, "cache": "cold", "time_s": timing.time_s,
         "spread": timing.spread, "count": timing.count,
     }  # fmt: skip

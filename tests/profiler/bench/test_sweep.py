@@ -65,16 +65,24 @@ def test_quiet_machine_repeats_nothing():
 
 
 def test_ranks_are_merged_by_mean_of_medians_and_worst_spread():
-    row = {"point": 0, "op": "x"}
-    merged = merge([[{**row, "time_s": 1.0, "spread": 0.1}], [{**row, "time_s": 3.0, "spread": 0.3}]])
-    assert merged == [{"op": "x", "time_s": 2.0, "spread": 0.3}]
+    together = {"point": 0, "op": "x", "processes": 2}
+    alone = {"point": 0, "op": "x", "processes": 1}
+    first = [
+        {**alone, "time_s": 0.5, "spread": 0.2, "count": 5},
+        {**together, "time_s": 1.0, "spread": 0.1, "count": 5},
+    ]
+    second = [{**together, "time_s": 3.0, "spread": 0.3, "count": 5}]
+    assert merge([first, second]) == [
+        {"op": "x", "processes": 1, "time_s": 0.5, "spread": 0.2, "count": 5},
+        {"op": "x", "processes": 2, "time_s": 2.0, "spread": 0.3, "count": 5},
+    ]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_sweep_of_few_ops_gives_valid_rows(ranks):
     task = {
         "job": "points", "quick": True, "only": ["aten.silu.default", "aten.avg_pool2d.default", "SGD"],
-        "threads": [1], "point_s": 0.0001, "extra_s": 0.0,
+        "threads": [2, 1], "point_s": 0.0001, "extra_s": 0.0,
     }  # fmt: skip
     results = launch(WORKER, task, world_size=ranks, threads=1, what="test")
     rows = merge([result["rows"] for result in results])
@@ -82,7 +90,24 @@ def test_a_sweep_of_few_ops_gives_valid_rows(ranks):
     assert {"aten.silu", "aten.avg_pool2d", "aten.add_", "aten.mul_"} == set(table.name)
     assert (table.time_s > 0).all()
     assert (table["count"] >= 3).all()
-    assert set(table.processes) == {ranks}
+    # The same ops in every setting: alone on two threads, alone on one, and all ranks on one each.
+    settings = table.groupby(["threads", "processes"]).size()
+    assert set(settings.index) == {(2, 1), (1, 1)} | ({(1, 2)} if ranks == 2 else set())
+    assert settings.nunique() == 1
+
+
+def test_only_the_ranks_of_a_setting_report_it():
+    task = {
+        "job": "points",
+        "quick": True,
+        "only": ["aten.silu.default"],
+        "threads": [1],
+        "point_s": 0.0001,
+        "extra_s": 0.0,
+    }
+    first, second = launch(WORKER, task, world_size=2, threads=1, what="test")
+    assert {row["processes"] for row in first["rows"]} == {1, 2}
+    assert {row["processes"] for row in second["rows"]} == {2}
 
 
 def test_mood_is_the_spread_of_the_middle_four_fifths():
