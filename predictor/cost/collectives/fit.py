@@ -101,3 +101,17 @@ def fit_collectives(
         schema_version=SCHEMA_VERSION, kind="collectives", foretrace=__version__, constants=constants, levels=LEVELS,
         noise=NOISE, clock_s=CLOCK_S, widths=_WIDTHS, floors=_FLOORS, provenance=provenance or {},
     )  # fmt: skip
+
+
+def fit_shipped(progress: Callable[[str], None] = lambda text: None) -> Model:
+    """The model of the shipped rows that may be fitted to; `save` it to `model.PATH`."""
+    from ....datasets import shipped
+
+    rows = shipped.collectives()
+    found: dict[str, str | int | float] = {
+        "rows": len(rows), "devices": ", ".join(sorted(rows["device"].astype(str).unique())),
+        "data": str(shipped.provenance()["content_hash"]),
+        "method": "constants: least squares, soft L1, devices weigh alike, part fit only; levels: chosen by hand on "
+        "A100-SXM4-80GB, H200-SXM-141GB, GB300 and RTX-PRO-6000-SE",
+    }  # fmt: skip
+    return fit_collectives(rows, progress=progress, provenance=found)

@@ -50,3 +50,10 @@ def load(path: Path = PATH) -> Model:
     if model.schema_version != SCHEMA_VERSION or model.kind != "collectives":
         raise InputError(f"{path}: model of {model.kind} {model.schema_version}, this version reads {SCHEMA_VERSION}")
     return model
+
+
+def save(model: Model, path: Path = PATH) -> None:
+    """Write a model atomically, keys sorted. Raises `RunError` when it cannot be written."""
+    from ....datasets.store.files import write_json
+
+    write_json(path, msgspec.to_builtins(model))

@@ -18,7 +18,7 @@ from .closed_form import constants_of, seconds
 from .model import Model, load
 from .process import Knots, answer
 from .similarity import Traits
-from .table import Curve, curves_of
+from .table import CURVE_COLUMNS, Curve, curves_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +92,7 @@ class CollectivePrices:
             where = order[bounds[index] : bounds[index + 1]]
             unique, back = np.unique(sizes[where], return_inverse=True)
             octaves = np.log2(unique)
-            mean, deviation, _ = answer(self.model.levels, self.knots, traits.take(np.array([index])), octaves)
+            mean, deviation = answer(self.model.levels, self.knots, traits.take(np.array([index])), octaves)
             base = seconds(curve, unique, constants_of(curve, self.model.constants))
             how, known = self._how(curve, octaves)
             widths = np.array([self._half_width(name, sure) for name, sure in zip(how, deviation, strict=True)])
@@ -169,4 +169,5 @@ def _sizes(rows: pd.DataFrame) -> np.ndarray:
 def _shipped() -> CollectivePrices:
     from ....datasets import shipped
 
-    return CollectivePrices(shipped.collectives(parts=(shipped.FIT, shipped.SCORE)))
+    rows = shipped.collectives(parts=(shipped.FIT, shipped.SCORE), columns=[*CURVE_COLUMNS, "bytes", "time_s"])
+    return CollectivePrices(rows)

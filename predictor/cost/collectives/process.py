@@ -1,7 +1,7 @@
 """The answer: closed form times what the nearest measured curves say, by Gaussian process on log(measured / closed form).
 
 Only the knots of the curves that tell most of the asked one take part (`MOST`), so an answer costs one small linear
-system. Knots that their neighbours contradict get a larger noise (two passes), since timings have outliers.
+system. Knots that their neighbours contradict get a larger noise, since timings have outliers.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 
 from .similarity import Level, Traits, closeness, weights
 
-MOST = 360
+MOST = 200
 """Knots that take part in one answer."""
-_PASSES = 2
+_PASSES = 1
 _OUTLIER = 2.5
 
 
@@ -34,10 +34,10 @@ class Knots:
 
 def answer(
     levels: tuple[Level, ...], knots: Knots, asked: Traits, octaves: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(mean residual, its standard deviation, share of it that data explain) of one curve at some sizes."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """(mean residual, its standard deviation) of one curve at some sizes."""
     prior = sum(level.amplitude**2 for level in levels)
-    nothing = np.zeros_like(octaves), np.full_like(octaves, np.sqrt(prior)), np.zeros_like(octaves)
+    nothing = np.zeros_like(octaves), np.full_like(octaves, np.sqrt(prior))
     if not len(knots.curve):
         return nothing
     told = sum(weights(level, asked, knots.traits) for level in levels)[0]  # type: ignore[index]
@@ -48,19 +48,21 @@ def answer(
     traits, x, y = knots.traits.take(own), knots.octave[chosen], knots.residual[chosen]
     inside = np.zeros((len(x), len(x)))
     across = np.zeros((len(octaves), len(x)))
-    for level in levels:
-        inside += weights(level, traits, traits)[np.ix_(where, where)] * closeness(level.length, x, x)
-        across += weights(level, asked, traits)[0][where] * closeness(level.length, octaves, x)
+    for length in sorted({level.length for level in levels}):
+        here = [level for level in levels if level.length == length]
+        alike = np.sum([weights(level, traits, traits) for level in here], axis=0)
+        inside += alike[np.ix_(where, where)] * closeness(length, x, x)
+        alike = np.sum([weights(level, asked, traits) for level in here], axis=0)
+        across += alike[0][where] * closeness(length, octaves, x)
     noise = knots.noise[chosen] ** 2
+    inverse = np.linalg.inv(inside + np.diag(noise))
     for _ in range(_PASSES):
-        inverse = np.linalg.inv(inside + np.diag(noise))
         # Leave-one-out residual over its own deviation (Rasmussen and Williams, 2006, eq. 5.12).
         left_out = (inverse @ y) / np.sqrt(np.diag(inverse))
         noise = knots.noise[chosen] ** 2 * np.maximum(1.0, np.abs(left_out) / _OUTLIER) ** 2
-    inverse = np.linalg.inv(inside + np.diag(noise))
-    mean = across @ (inverse @ y)
-    explained = np.einsum("ij,jk,ik->i", across, inverse, across)
-    return mean, np.sqrt(np.maximum(prior - explained, 1e-6)), np.clip(explained / prior, 0.0, 1.0)
+        inverse = np.linalg.inv(inside + np.diag(noise))
+    explained = ((across @ inverse) * across).sum(axis=1)
+    return across @ (inverse @ y), np.sqrt(np.maximum(prior - explained, 1e-6))
 
 
 def _nearest(told: np.ndarray, knots: Knots, octaves: np.ndarray) -> np.ndarray:
