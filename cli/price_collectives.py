@@ -1,4 +1,4 @@
-"""`foretrace price collectives`: a table of collectives with predicted times, and how far they are from measured ones."""
+"""`foretrace price collectives`: a table of collectives with predicted times, and how far off they are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..datasets.errors import InputError, SchemaError, UsageError
-from .render.terminal import print_table, say, table
+from .render.terminal import print_table, say, table, warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,13 +28,17 @@ MEASURED = ("time_us", "time_s", "algbw_gbps", "busbw_gbps")
 )  # fmt: skip
 @click.option("--score", is_flag=True, help="Print errors by collective, device and ranks; needs time_us.")
 def command(path: Path, device: str | None, output: Path | None, calibrate: Path | None, score: bool) -> None:
-    """Price a TABLE of collectives (CSV or parquet: device, collective, ranks, bytes; also interconnect, backend, nodes,
-    gpus_per_node, dtype, notes where known).
+    """Price a TABLE of collectives (CSV or parquet: device, collective, ranks, bytes; also interconnect, backend,
+    nodes, gpus_per_node, dtype, notes where known).
 
     Adds predicted_us, low_us and high_us (80 %), source (measured, calibrated or analytic; the table's own column
-    of that name becomes source_of_rows) and in_range. A column time_us is read for --score only.
+    of that name becomes source_of_rows) and in_range. A column time_us is read for --score only; rows that foretrace
+    ships are looked up, so their errors tell of the look-up, not of accuracy.
     """
+    import numpy as np
+
     from ..predictor.cost.collectives.prices import CollectivePrices
+    from ..predictor.cost.collectives.table import faults_of
 
     if output is None and not score:
         raise UsageError("nothing to do with the prices: give -o OUT, --score, or both")
@@ -44,13 +48,18 @@ def command(path: Path, device: str | None, output: Path | None, calibrate: Path
     if score and "time_us" not in rows.columns:
         raise UsageError(f"{path}: --score compares with a column time_us, and there is none")
     asked = _asked(rows, device, path)
+    faults = faults_of(asked)
+    if faults:
+        row, why = next(iter(faults.items()))
+        text = f"{path}: row {row}: {why}" + (f" ({len(faults)} such rows)" if len(faults) > 1 else "")
+        if len(faults) == len(rows):
+            raise SchemaError(text)
+        warn(f"{text}; they get no price")
+    sound = np.setdiff1d(np.arange(len(rows)), list(faults))
     prices = CollectivePrices.shipped()
-    try:
-        if calibrate is not None:
-            prices = prices.with_measured(_timings(calibrate, device))
-        found = prices.price(asked)
-    except UsageError as error:
-        raise SchemaError(f"{path}: {error}") from error
+    if calibrate is not None:
+        prices = prices.with_measured(_timings(calibrate, device))
+    found = prices.price(asked.iloc[sound]).reindex(rows.index)
     priced = rows.rename(columns={"source": "source_of_rows"})
     for name, seconds in (("predicted_us", "time_s"), ("low_us", "low_s"), ("high_us", "high_s")):
         priced[name] = 1e6 * found[seconds]
@@ -73,7 +82,7 @@ def _read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise InputError(f"{path}: no such file" if not path.exists() else f"{path}: is not a file")
     if path.suffix.lower() == ".parquet":
-        return read_rows(path).to_pandas()
+        return read_rows(path).to_pandas().reset_index(drop=True)
     try:
         return pd.read_csv(path, low_memory=False)
     except (ValueError, UnicodeDecodeError) as error:
@@ -94,13 +103,17 @@ def _asked(rows: pd.DataFrame, device: str | None, path: Path) -> pd.DataFrame:
     needed = ("device", "collective", "ranks", "bytes")
     if missing := [name for name in needed if name not in asked.columns]:
         hint = "; or name one with --device" if missing[0] == "device" else ""
-        raise SchemaError(f"{path}: column {missing[0]!r} is missing; a table of collectives has {', '.join(needed)}{hint}")
+        raise SchemaError(
+            f"{path}: column {missing[0]!r} is missing; a table of collectives has {', '.join(needed)}{hint}"
+        )
     return asked
 
 
 def _timings(path: Path, device: str | None) -> pd.DataFrame:
     """The user's own timings, in seconds."""
     import pandas as pd
+
+    from ..predictor.cost.collectives.table import faults_of
 
     rows = _read(path)
     if "time_us" not in rows.columns:
@@ -109,7 +122,12 @@ def _timings(path: Path, device: str | None) -> pd.DataFrame:
     time_us = pd.to_numeric(rows["time_us"], errors="coerce")
     if not (time_us > 0).all():
         row = int((~(time_us > 0)).to_numpy().argmax())
-        raise SchemaError(f"{path}: row {row}, column 'time_us': {rows['time_us'].iloc[row]!r} is no time; give microseconds")
+        raise SchemaError(
+            f"{path}: row {row}, column 'time_us': {rows['time_us'].iloc[row]!r} is no time; give microseconds"
+        )
+    if faults := faults_of(kept):
+        row, why = next(iter(faults.items()))
+        raise SchemaError(f"{path}: row {row}: {why}")
     kept["time_s"] = time_us / 1e6
     return kept
 

@@ -6,7 +6,8 @@ import re
 
 # First words of a backend's name, lower case -> family. Longest first wins.
 FAMILIES = {
-    "nccl": "nccl", "rccl": "nccl", "oneccl": "oneccl", "gloo": "gloo", "mpi": "mpi", "osu": "mpi", "intel mlsl": "mlsl",
+    "nccl": "nccl", "rccl": "nccl", "oneccl": "oneccl", "gloo": "gloo", "mpi": "mpi", "osu": "mpi",
+    "intel mlsl": "mlsl",
     "baidu": "baidu-ring", "vllm_eager": "vllm-eager", "vllm_graph": "vllm-graph", "sglang_eager": "sglang-eager",
     "sglang_graph": "sglang-graph", "trtllm": "trtllm", "deepep-normal": "deepep-normal",
     "deepep-lowlatency": "deepep-lowlatency",

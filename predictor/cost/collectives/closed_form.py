@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from . import saturation
+from .links import HOST, MESH, NETWORK, PCIE, SOCKETS, SWITCH
 from .table import Curve
 
 
@@ -32,6 +33,15 @@ DEFAULT = Constants(start_s=8e-6, step_s=1e-6, efficiency=0.7, half_bytes=2e6, s
 """Rounded from NCCL inside a node: some microseconds to launch, about 1 us a step, 0.7 of the wire."""
 
 
+PRIOR_EFFICIENCY = {SWITCH: 0.72, MESH: 0.7, PCIE: 0.45, SOCKETS: 0.1, HOST: 0.2, NETWORK: 0.4}
+"""Share of the wire's rate to start a fit from, where rows are few."""
+
+
+def default_of(topology: str) -> Constants:
+    """Constants of wires of one sort before anything is fitted."""
+    return msgspec.structs.replace(DEFAULT, efficiency=PRIOR_EFFICIENCY[topology])
+
+
 def group_of(curve: Curve) -> str:
     """Key of a curve's constants."""
     return f"{curve.family}/{curve.links.topology}/{curve.kind}"
@@ -40,12 +50,15 @@ def group_of(curve: Curve) -> str:
 def constants_of(curve: Curve, known: dict[str, Constants]) -> Constants:
     """The set of a curve, or the closest one."""
     family, topology, kind = curve.family, curve.links.topology, curve.kind
+    if f"{family}/{topology}/{kind}" in known:
+        return known[f"{family}/{topology}/{kind}"]
+    topology = PCIE if topology == SOCKETS else topology
     for key in (f"{family}/{topology}/{kind}", f"nccl/{topology}/{kind}", f"{family}/{topology}/all_reduce",
                 f"nccl/{topology}/all_reduce", f"nccl/{topology}/send_recv", f"{family}/switch/{kind}",
                 f"nccl/switch/{kind}"):  # fmt: skip
         if key in known:
             return known[key]
-    return DEFAULT
+    return default_of(topology)
 
 
 def seconds(curve: Curve, size_bytes: np.ndarray, constants: Constants) -> np.ndarray:

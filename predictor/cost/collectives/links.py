@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from ....datasets.catalog import DeviceFacts
 
-SWITCH, MESH, PCIE, HOST, NETWORK = "switch", "mesh", "pcie", "host", "network"
-TOPOLOGIES = (SWITCH, MESH, PCIE, HOST, NETWORK)
+SWITCH, MESH, PCIE, SOCKETS, HOST, NETWORK = "switch", "mesh", "pcie", "sockets", "host", "network"
+TOPOLOGIES = (SWITCH, MESH, PCIE, SOCKETS, HOST, NETWORK)
 """switch: every pair at full rate (NVSwitch, NVL72). mesh: direct links shared among the peers (DGX-1, four-GPU boards,
-bridged pairs, Infinity Fabric). pcie: through PCIe and the host's bridges. host: memory of one CPU host. network: the
+bridged pairs, Infinity Fabric). pcie: through PCIe and the host's bridges. sockets: PCIe across the sockets of a host
+that is known to be slow there, which tells nothing of other hosts. host: memory of one CPU host. network: the
 slowest wire is between hosts."""
 
 NETWORK_BYTES_PER_S = {
@@ -29,6 +30,10 @@ without a rate is taken for 100 Gb/s, `rdma` for one 400 Gb/s port a device."""
 ASSUMED_NETWORK_BYTES_PER_S = 25e9
 ASSUMED_PCIE_BYTES_PER_S = 16e9
 ASSUMED_LINK_BYTES_PER_S = 25e9
+
+ACROSS_SOCKETS = {("L40S", "pcie4"): 2}
+"""(device, interconnect in lower case) -> ranks above which the one measured box crosses its sockets, at 1.3 to 5 GB/s
+(README of the collectives tables)."""
 
 _IN_SWITCH = ("nvlink4", "nvlink5")
 """Generations whose switches reduce (NVIDIA: NVLink SHARP came with the third NVSwitch)."""
@@ -61,9 +66,10 @@ def links_of(facts: DeviceFacts, interconnect: str = "", *, ranks: int, nodes: i
                 return Links(NETWORK, bytes_per_s * each)
         return Links(NETWORK, ASSUMED_NETWORK_BYTES_PER_S, assumed="the network between the hosts")
     paired = "pair" in words or "bridge" in words
-    if paired and ranks > 2 or words.startswith("pcie") or facts.link == "none" or not words:
+    if (paired and ranks > 2) or words.startswith("pcie") or facts.link == "none" or not words:
+        crossing = ranks > ACROSS_SOCKETS.get((facts.key, words), ranks)
         return Links(
-            PCIE, facts.pcie_bytes_per_s or ASSUMED_PCIE_BYTES_PER_S,
+            SOCKETS if crossing else PCIE, facts.pcie_bytes_per_s or ASSUMED_PCIE_BYTES_PER_S,
             assumed=None if facts.pcie_bytes_per_s else "the PCIe generation",
         )  # fmt: skip
     rate = facts.link_bytes_per_s or ASSUMED_LINK_BYTES_PER_S

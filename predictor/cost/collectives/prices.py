@@ -1,13 +1,12 @@
 """Prices of whole tables of collectives: measured curves where there are any, closed forms bent to the nearest ones.
 
-    prices = CollectivePrices.shipped()
-    prices.price(rows)                       # a frame: time_s, low_s, high_s, source, in_range
-    prices.with_measured(few).price(rows)    # the same after some timings of the user's own
+prices = CollectivePrices.shipped()
+prices.price(rows)                       # a frame: time_s, low_s, high_s, source, in_range
+prices.with_measured(few).price(rows)    # the same after some timings of the user's own
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from .closed_form import constants_of, seconds
 from .model import Model, load
 from .process import Knots, answer
 from .similarity import Traits
-from .table import CURVE_COLUMNS, Curve, curves_of
+from .table import CURVE_COLUMNS, Curve, curves_of, sizes_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,19 +25,10 @@ if TYPE_CHECKING:
 BINS_PER_OCTAVE = 4
 """Sizes of one curve closer than this are one knot, their median."""
 MEASURED, CALIBRATED, ANALYTIC = "measured", "calibrated", "analytic"
-"""measured: between sizes of the same curve, or of one with another version or element. calibrated: the closed form bent
-to curves of the same device. analytic: no row of the device; the closed form and other devices' curves."""
-MAX_BYTES = 2.0**53
+"""measured: between sizes of the same curve, or of one with another version or element. calibrated: the closed form
+bent to curves of the same device. analytic: no row of the device; the closed form and other devices' curves."""
 LARGEST_STEP = 2.0
 """Octaves between two measured sizes beyond which a price between them is not measured any more."""
-
-
-@dataclass(frozen=True)
-class _Own:
-    """What was measured of curves that are the asked one but for version, element and source."""
-
-    low: float
-    high: float
 
 
 class CollectivePrices:
@@ -79,7 +69,10 @@ class CollectivePrices:
         """
         import pandas as pd
 
-        sizes = _sizes(rows)
+        sizes = sizes_of(rows)
+        if np.isnan(sizes).any():
+            row = int(np.argmax(np.isnan(sizes)))
+            raise UsageError(f"row {row}: bytes {rows['bytes'].iloc[row]} makes no sense; give a whole number from 1")
         curves, place = curves_of(rows)
         result = pd.DataFrame(index=rows.index)
         time_s, spread = np.empty(len(rows)), np.empty(len(rows))
@@ -126,8 +119,11 @@ class CollectivePrices:
         """Rows as knots: one for each curve and bin of sizes."""
         cell = np.round(octave * BINS_PER_OCTAVE).astype(int)
         order = np.lexsort((octave, cell, place))
-        starts = np.flatnonzero(np.r_[True, np.diff(place[order]) != 0] | np.r_[True, np.diff(cell[order]) != 0]) \
-            if len(order) else np.empty(0, int)
+        starts = (
+            np.flatnonzero(np.r_[True, np.diff(place[order]) != 0] | np.r_[True, np.diff(cell[order]) != 0])
+            if len(order)
+            else np.empty(0, int)
+        )
         ends = np.r_[starts[1:], len(order)].astype(int) if len(order) else np.empty(0, int)
         base = np.empty(len(octave))
         for index, curve in enumerate(curves):
@@ -148,21 +144,6 @@ def _place_of(curve: Curve) -> tuple[object, ...]:
         curve.kind, curve.device, curve.family, curve.links.topology, curve.ranks, curve.nodes, curve.per_node,
         curve.options,
     )  # fmt: skip
-
-
-def _sizes(rows: pd.DataFrame) -> np.ndarray:
-    """The column `bytes`, checked."""
-    import pandas as pd
-
-    if "bytes" not in rows.columns:
-        raise UsageError("column 'bytes' is missing; a table of collectives has the message size of each row in it")
-    sizes = pd.to_numeric(rows["bytes"], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
-    wrong = ~((sizes >= 1) & (sizes <= MAX_BYTES) & (sizes == np.floor(sizes)))
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        found = rows["bytes"].iloc[row]
-        raise UsageError(f"row {row}: bytes {found!r} makes no sense; give a whole number from 1 to 2^53")
-    return sizes
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,6 @@
-"""The answer: closed form times what the nearest measured curves say, by Gaussian process on log(measured / closed form).
+"""The answer: closed form times what the nearest measured curves say.
+
+A Gaussian process on log(measured / closed form).
 
 Only the knots of the curves that tell most of the asked one take part (`MOST`), so an answer costs one small linear
 system. Knots that their neighbours contradict get a larger noise, since timings have outliers.

@@ -1,8 +1,8 @@
 """How much one measured curve tells of another: a sum of levels, each with what must be equal and what may drift.
 
-The covariance of two log-residuals is `sum over levels of amplitude^2 x C(curve, curve') x R(octaves apart)`: C is 1 where
-all that the level names is `same`, times exp(-distance / scale) for each number that it lets `drift`; R is Matern 3/2
-(protocol steps are sharp) with the level's length. Every factor is positive definite, so the sum is one.
+The covariance of two log-residuals is `sum over levels of amplitude^2 x C(curve, curve') x R(octaves apart)`: C is 1
+where all that the level names is `same`, times exp(-distance / scale) for each number that it lets `drift`; R is
+Matern 3/2 (protocol steps are sharp) with the level's length. Every factor is positive definite, so the sum is one.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ class Traits:
         def code(name: str, value: Any) -> int:
             return codes.setdefault((name, str(value)), len(codes))
 
-        self.names = {
-            name: np.array([code(name, _name(curve, name)) for curve in curves], dtype=int) for name in NAMES
-        }
+        self.names = {name: np.array([code(name, _name(curve, name)) for curve in curves], dtype=int) for name in NAMES}
         self.numbers = {
             "ranks": np.log2([[curve.ranks] for curve in curves]),
             "nodes": np.log2([[curve.nodes] for curve in curves]),

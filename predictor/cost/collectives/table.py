@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CURVE_COLUMNS = (
     "source", "device", "interconnect", "backend", "collective", "ranks", "nodes", "gpus_per_node", "dtype", "notes",
 )  # fmt: skip
+MAX_BYTES = 2.0**53
 NOT_OF_THE_CURVE = ("tokens",)
 """Keys in notes that are the message size said differently."""
 _SOURCES = ("-collectives", "-nccl", "-custom-allreduce", "-deepep")
@@ -90,22 +91,53 @@ def curves_of(rows: pd.DataFrame) -> tuple[list[Curve], np.ndarray]:
 
     Raises `UsageError` naming the row (from 0) of a value that makes no sense.
     """
+    names, keys, codes = _groups(rows)
+    merged: dict[Curve, int] = {}
+    place = []
+    for first in np.unique(codes, return_index=True)[1]:
+        try:
+            curve = curve_of(dict(zip(names, keys.iloc[first], strict=True)))
+        except UsageError as error:
+            raise UsageError(f"row {first}: {error}") from error
+        place.append(merged.setdefault(curve, len(merged)))
+    return list(merged), np.array(place, dtype=int)[codes] if len(codes) else np.empty(0, int)
+
+
+def sizes_of(rows: pd.DataFrame) -> np.ndarray:
+    """The column `bytes` as float64, NaN where it is no whole number from 1 to 2^53. Raises `UsageError` without it."""
+    import pandas as pd
+
+    if "bytes" not in rows.columns:
+        raise UsageError("column 'bytes' is missing; a table of collectives has the message size of each row in it")
+    sizes = pd.to_numeric(rows["bytes"], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    return np.where((sizes >= 1) & (sizes <= MAX_BYTES) & (sizes == np.floor(sizes)), sizes, np.nan)
+
+
+def faults_of(rows: pd.DataFrame) -> dict[int, str]:
+    """Row (from 0) -> why it cannot have a price, in one line each."""
+    faults = {
+        int(
+            row
+        ): f"bytes {_text(rows['bytes'].iloc[row]) or 'nothing'} makes no sense; give a whole number from 1 to 2^53"
+        for row in np.flatnonzero(np.isnan(sizes_of(rows)))
+    }
+    names, keys, codes = _groups(rows)
+    for code, first in enumerate(np.unique(codes, return_index=True)[1]):
+        try:
+            curve_of(dict(zip(names, keys.iloc[first], strict=True)))
+        except UsageError as error:
+            faults.update((int(row), str(error)) for row in np.flatnonzero(codes == code))
+    return dict(sorted(faults.items()))
+
+
+def _groups(rows: pd.DataFrame) -> tuple[list[str], pd.DataFrame, np.ndarray]:
+    """Columns that mark a curve, their values, and the same code for rows that agree in all of them."""
     names = [name for name in CURVE_COLUMNS if name in rows.columns]
     keys = rows[names].copy()
     if "notes" in names:
         keys["notes"] = _without_size(keys["notes"])
     keys = keys.astype(object).where(keys.notna(), None)
-    codes = keys.groupby(names, dropna=False, sort=False, observed=True).ngroup().to_numpy()
-    firsts = np.unique(codes, return_index=True)[1]
-    curves = []
-    for first in firsts:
-        try:
-            curves.append(curve_of(dict(zip(names, keys.iloc[first], strict=True))))
-        except UsageError as error:
-            raise UsageError(f"row {first}: {error}") from error
-    merged: dict[Curve, int] = {}
-    place = np.array([merged.setdefault(curve, len(merged)) for curve in curves], dtype=int)
-    return list(merged), place[codes] if len(codes) else np.empty(0, int)
+    return names, keys, keys.groupby(names, dropna=False, sort=False, observed=True).ngroup().to_numpy()
 
 
 def _without_size(notes: pd.Series) -> pd.Series:
