@@ -7,7 +7,7 @@ INSTALLED   := $(VENV)/.installed
 PYTEST_ARGS ?=
 TREE        := .mypy_cache/tree
 
-.PHONY: test check format demo bench-closed-loop bench-overhead bench-simulate clean
+.PHONY: test check format demo bench-closed-loop bench-collectives bench-overhead bench-simulate clean
 
 test: $(INSTALLED)
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
@@ -29,6 +29,9 @@ demo: $(INSTALLED)
 
 bench-closed-loop: $(INSTALLED)
 	$(PYTHON) -m benchmarks.closed_loop
+
+bench-collectives: $(INSTALLED)
+	$(PYTHON) -m benchmarks.collective_prices
 
 bench-overhead: $(INSTALLED)
 	$(PYTHON) benchmarks/overhead.py

@@ -31,7 +31,7 @@ def command(path: Path, device: str | None, output: Path | None, calibrate: Path
     """Price a TABLE of collectives (CSV or parquet: device, collective, ranks, bytes; also interconnect, backend,
     nodes, gpus_per_node, dtype, notes where known).
 
-    Adds predicted_us, low_us and high_us (80 %), source (measured, calibrated or analytic; the table's own column
+    Adds predicted_us, low_us and high_us (80 %), source (measured, learned or analytic; the table's own column
     of that name becomes source_of_rows) and in_range. A column time_us is read for --score only; rows that foretrace
     ships are looked up, so their errors tell of the look-up, not of accuracy.
     """

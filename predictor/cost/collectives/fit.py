@@ -51,10 +51,10 @@ VALIDATION = ("A100-SXM4-80GB", "GB300", "H200-SXM-141GB", "RTX-PRO-6000-SE")
 
 NOISE = 0.04
 CLOCK_S = 0.3e-6
-WIDTHS = {"measured": 0.8, "calibrated": 0.75, "analytic": 0.7}
+WIDTHS = {"measured": 0.8, "learned": 0.75, "analytic": 0.7}
 """Half width of the 80 % interval in deviations of the process: chosen on the validation devices, whose coverage with
 1.28 (a normal distribution) was 0.94 to 0.96."""
-FLOORS = {"measured": 0.02, "calibrated": 0.05, "analytic": 0.08}
+FLOORS = {"measured": 0.02, "learned": 0.05, "analytic": 0.08}
 
 
 def fit_constants(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 BINS_PER_OCTAVE = 4
 """Sizes of one curve closer than this are one knot, their median."""
-MEASURED, CALIBRATED, ANALYTIC = "measured", "calibrated", "analytic"
-"""measured: between sizes of the same curve, or of one with another version or element. calibrated: the closed form
+MEASURED, LEARNED, ANALYTIC = "measured", "learned", "analytic"
+"""measured: between sizes of the same curve, or of one with another version or element. learned: the closed form
 bent to curves of the same device. analytic: no row of the device; the closed form and other devices' curves."""
 LARGEST_STEP = 2.0
 """Octaves between two measured sizes beyond which a price between them is not measured any more."""
@@ -105,14 +105,14 @@ class CollectivePrices:
         """Source and in_range of each size."""
         own = self._ranges.get(_place_of(curve))
         if own is None:
-            name = CALIBRATED if curve.device in self._devices else ANALYTIC
+            name = LEARNED if curve.device in self._devices else ANALYTIC
             return np.full(len(octaves), name, dtype=object), np.zeros(len(octaves), dtype=bool)
         slack = 1.0 / BINS_PER_OCTAVE
         right = np.clip(np.searchsorted(own, octaves), 0, len(own) - 1)
         left = np.clip(right - 1, 0, len(own) - 1)
         dense = (own[right] - own[left] <= LARGEST_STEP) | (np.abs(octaves - own[right]) <= slack)
         inside = (octaves >= own[0] - slack) & (octaves <= own[-1] + slack)
-        how = np.where(inside & dense, MEASURED, CALIBRATED).astype(object)
+        how = np.where(inside & dense, MEASURED, LEARNED).astype(object)
         return how, inside
 
     def _knots(self, curves: list[Curve], place: np.ndarray, octave: np.ndarray, time_s: np.ndarray) -> Knots:

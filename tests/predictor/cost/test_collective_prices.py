@@ -164,7 +164,7 @@ def test_beyond_the_last_size_time_grows_with_bytes_and_says_so():
     found = CollectivePrices(known, fit_collectives(known)).price(table(bytes=[2**31, 2**32]))
     assert found["time_s"][1] / found["time_s"][0] == pytest.approx(2.0, rel=0.1)
     assert not found["in_range"].any()
-    assert set(found["source"]) == {"calibrated"}
+    assert set(found["source"]) == {"learned"}
 
 
 def test_some_timings_of_a_device_bend_its_prices():
