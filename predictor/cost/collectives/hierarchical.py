@@ -5,6 +5,8 @@ all-reduce, (N-1)/N for all-gather and reduce-scatter, whatever number of ranks 
 (N-1)/N of the buffer of each of its ranks.
 """
 
+from . import tree
+
 
 def traffic_share(kind: str, nodes: int, per_node: int) -> float:
     """Bytes that leave one host per byte of the buffer (of one rank's buffer for all-to-all and expert exchange)."""
@@ -17,9 +19,8 @@ def traffic_share(kind: str, nodes: int, per_node: int) -> float:
 
 
 def steps(kind: str, nodes: int, per_node: int) -> int:
-    """Messages one after the other: a ring over the hosts, and the parts inside them."""
+    """Messages one after the other: rings inside the hosts; a tree over them for all-reduce, a ring for the others."""
     if kind == "send_recv":
         return 1
     inside = max(per_node - 1, 0)
-    across = max(nodes - 1, 0)
-    return (2 if kind == "all_reduce" else 1) * (inside + across)
+    return 2 * inside + tree.steps(nodes) if kind == "all_reduce" else inside + max(nodes - 1, 0)

@@ -61,7 +61,8 @@ def test_only_the_part_between_hosts_crosses_the_network():
     assert hierarchical.traffic_share("all_gather", 4, 8) == pytest.approx(0.75)
     assert hierarchical.traffic_share("all_reduce", 4, 8) == pytest.approx(1.5)
     assert hierarchical.traffic_share("all_to_all", 4, 8) == pytest.approx(6.0)
-    assert hierarchical.steps("all_reduce", 4, 8) == 2 * (7 + 3)
+    assert hierarchical.steps("all_reduce", 4, 8) == 7 + 2 + 2 + 7  # rings inside, a tree of depth 2 up and down
+    assert hierarchical.steps("all_gather", 4, 8) == 7 + 3
 
 
 def test_saturation_has_its_two_ends():
