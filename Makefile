@@ -7,7 +7,7 @@ INSTALLED   := $(VENV)/.installed
 PYTEST_ARGS ?=
 TREE        := .mypy_cache/tree
 
-.PHONY: test check format demo bench-closed-loop bench-ops bench-overhead bench-simulate clean
+.PHONY: test check format demo bench-closed-loop bench-ops bench-collectives bench-overhead bench-simulate clean
 
 test: $(INSTALLED)
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
@@ -33,6 +33,9 @@ bench-closed-loop: $(INSTALLED)
 bench-ops: $(INSTALLED)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,torch,fit]'
 	$(PYTHON) -m benchmarks.ops
+
+bench-collectives: $(INSTALLED)
+	$(PYTHON) -m benchmarks.collective_prices
 
 bench-overhead: $(INSTALLED)
 	$(PYTHON) benchmarks/overhead.py

@@ -31,7 +31,7 @@ def command(tables: tuple[Path, ...], output: Path | None, only: tuple[str, ...]
     from ..predictor.cost.learned.families import NAMES, families_of
     from ..predictor.cost.learned.fit import Settings, believable, fit_family
     from ..predictor.cost.learned.pricer import MODELS, canonical
-    from .price import read_table
+    from .op_pricing import read_table
 
     if unknown := sorted(set(only) - set(NAMES)):
         raise click.BadParameter(f"{', '.join(unknown)}: known families are {', '.join(NAMES)}", param_hint="--only")

@@ -26,7 +26,7 @@ COMMANDS = {
     "compare": ("compare", "Set a prediction beside a profile, or two profiles side by side."),
     "datasets": ("datasets", "Runs, device files, tables, the device catalog and shipped measurements."),
     "predict": ("predict", "Predict step time and memory of a workload under a plan."),
-    "price": ("price", "Price ops on devices, measured or never touched."),
+    "price": ("price", "Price ops and collectives on devices, measured or never touched."),
     "profile": ("profile", "Measure a real run, a workload under a plan, or this machine."),
 }
 """Command -> module of this package that defines a click command named `command`, and its line in the help.
