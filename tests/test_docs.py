@@ -84,7 +84,7 @@ def long_commands() -> list[str]:
 def test_options_of_long_commands_exist(line, folder):
     words = shlex.split(line)[1:]
     ours = words[: words.index("--")] if "--" in words else words
-    depth = 2 if ours[0] == "profile" else 1
+    depth = 2 if ours[0] in ("datasets", "price", "profile") else 1
     run = shell(shlex.join(["foretrace", *ours[:depth], "--help"]), folder)
     assert run.returncode == 0, run.stderr
     for option in (word for word in ours if word.startswith("-")):
