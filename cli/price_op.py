@@ -54,13 +54,19 @@ def command(**given: Any) -> None:
     rows = [
         (
             entry["device"], duration(entry["time_s"]), f"{duration(entry['low_s'])} to {duration(entry['high_s'])}",
-            duration(entry["roofline_s"]), f"{entry['roofline_s'] / entry['time_s']:.0%}", entry["source"],
+            *_of_roofline(entry), entry["source"],
             "" if entry["in_range"] else "outside", entry["nearest_data"],
         )
         for entry in sorted(entries, key=lambda entry: entry["time_s"])
     ]  # fmt: skip
     heads = ("device", "time", "80 % interval", "roofline", "of roofline", "source", "measured range", "nearest data")
     print_table(table(heads, rows))
+
+
+def _of_roofline(entry: dict[str, Any]) -> tuple[str, str]:
+    if entry["roofline_s"] is None:
+        return "unknown", ""
+    return duration(entry["roofline_s"]), f"{entry['roofline_s'] / entry['time_s']:.0%}"
 
 
 def _one_op(given: dict[str, Any]) -> pd.DataFrame:
@@ -104,7 +110,7 @@ def _one_op(given: dict[str, Any]) -> pd.DataFrame:
             raise UsageError(f"--set {pair!r}: not a field of a shape; known are {', '.join(EXTRAS)}")
         shape[key] = whole(f"set {key}", value, 0)
     for missing in required_dims(op):
-        if dims.get(missing, shape.get(missing)) is None:
+        if dims.get(missing) is None and shape.get(missing) is None:
             raise UsageError(f"price op {op}: needs {', '.join(required_dims(op))}; {missing} is missing")
     names = sorted(catalog.devices()) if given["device"] == "all" else given["device"].split(",")
     keys = [catalog.device(name).key for name in names]
@@ -120,11 +126,13 @@ def _one_op(given: dict[str, Any]) -> pd.DataFrame:
 
 def _entries(ops: OpTable, prices: OpPrices, pricer: OpPricer) -> list[dict[str, Any]]:
     from ..predictor.cost.learned.known import nearest_device
+    from ..predictor.cost.learned.roofline import NO_BOUND_S
 
     return [
         {
             "device": device, "time_s": prices.time_s[row], "low_s": prices.low_s[row], "high_s": prices.high_s[row],
-            "roofline_s": prices.bound_s[row], "source": prices.source.texts()[row],
+            "roofline_s": prices.bound_s[row] if prices.bound_s[row] > NO_BOUND_S else None,
+            "source": prices.source.texts()[row],
             "in_range": bool(prices.in_range[row]), "backward_from_forward": bool(prices.from_forward[row]),
             "nearest_data": nearest_device(pricer, ops, row),
         }

@@ -120,8 +120,15 @@ def _convolution(table: OpTable, facts: np.ndarray, at: np.ndarray) -> Arrays:
         for side in ("h", "w"):
             own = table.extra(f"{name}_{side}")
             both[f"{name}_{side}"] = np.where(np.isnan(own), shared, own)
-    part = table.direction.map(lambda name: _PARTS.get(name, 0.0) % 3, np.float64)
-    return convolution({**one, **both, "part": part}, facts, at)
+    part = table.direction.map(lambda name: _PARTS.get(name, 0.0), np.float64)
+    features, base = convolution({**one, **both, "part": part % 3}, facts, at)
+    if (whole := part == _PARTS["bwd"]).any():
+        base = base.copy()
+        gradients = [
+            convolution({**one, **both, "part": np.full_like(part, which)}, facts, at)[1] for which in (1.0, 2.0)
+        ]
+        base[whole] = (gradients[0] + gradients[1])[whole]
+    return features, base
 
 
 def _recurrent(table: OpTable, facts: np.ndarray, at: np.ndarray) -> Arrays:

@@ -24,6 +24,7 @@ from .lookup import MeasuredOps
 from .model import SITUATIONS, SIZES_S, FamilyModel
 from .roofline import roofline_s
 from .rows import Rows, framework_word, groups_of
+from .work import with_work
 
 MODELS = Path(__file__).parent / "models"
 SOURCES = ("measured", "interpolated", "learned", "analytic")
@@ -205,8 +206,8 @@ class OpPricer:
 
 
 def canonical(table: OpTable) -> tuple[OpTable, dict[str, DeviceFacts]]:
-    """The table with catalog keys, with ops and masks put right, and the facts by key. Raises `UsageError` for
-    an unknown name."""
+    """The table with catalog keys, with ops, masks and absent work put right, and the facts by key. Raises
+    `UsageError` for an unknown name."""
     facts = {name: device(name) for name in np.array(table.device.names, object)[np.unique(table.device.codes)]}
     names = tuple(facts[name].key if name in facts else name for name in table.device.names)
     distinct = tuple(dict.fromkeys(names))
@@ -217,7 +218,7 @@ def canonical(table: OpTable) -> tuple[OpTable, dict[str, DeviceFacts]]:
         extras = {**extras, "causal": np.where(wrong & ~np.isnan(extras["causal"]), 0.0, extras["causal"])}
     # A GEMM found in a trace is a GEMM.
     op = replace(table.op, names=tuple("matmul" if name == "trace.GEMM" else name for name in table.op.names))
-    table = replace(table, op=op, device=Labels(codes, distinct), extras=extras)
+    table = with_work(replace(table, op=op, device=Labels(codes, distinct), extras=extras))
     return table, {entry.key: entry for entry in facts.values()}
 
 
