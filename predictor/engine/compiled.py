@@ -3,9 +3,10 @@
 Compiling takes seconds, loading from a cache milliseconds, so functions state their signatures and are cached on disk,
 in the first of these folders that can be written:
 
-1. `FORETRACE_CACHE_DIR`, when it is set;
-2. numba's own choice: `NUMBA_CACHE_DIR`, then `__pycache__` beside the source, then the user's cache folder;
-3. `foretrace-<user id>` in the folder for temporary files, if it is ours alone.
+1. `NUMBA_CACHE_DIR`, when it is set, for this alone;
+2. `FORETRACE_CACHE_DIR`, when it is set, for all that foretrace keeps;
+3. numba's own choice: `__pycache__` beside the source, then the user's cache folder;
+4. `foretrace-<user id>` in the folder for temporary files, if it is ours alone.
 
 Where none can, the function is compiled anew in each process. Decorating compiles or loads: import modules that
 decorate where their functions are called, not at the top.
@@ -50,8 +51,9 @@ def njit(*signatures: Any) -> Callable[[Callable], Callable]:
 
 def _cache_folders() -> Iterator[str | None]:
     """Folders to try in turn; None leaves the choice to numba."""
-    if chosen := os.environ.get("FORETRACE_CACHE_DIR"):
-        yield chosen
+    for variable in ("NUMBA_CACHE_DIR", "FORETRACE_CACHE_DIR"):
+        if chosen := os.environ.get(variable):
+            yield chosen
     yield None
     if temporary := _private_temporary_folder():
         yield temporary

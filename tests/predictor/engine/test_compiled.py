@@ -86,6 +86,9 @@ def run_unprivileged(environment):
         pytest.param(0o755, {}, "home", id="user's cache folder"),
         pytest.param(0o555, {}, "temporary/foretrace-", id="temporary folder"),
         pytest.param(0o555, {"FORETRACE_CACHE_DIR": "chosen"}, "chosen", id="FORETRACE_CACHE_DIR"),
+        pytest.param(
+            0o755, {"FORETRACE_CACHE_DIR": "chosen", "NUMBA_CACHE_DIR": "numba"}, "numba", id="NUMBA_CACHE_DIR"
+        ),
     ],
 )
 def test_a_second_process_does_not_compile(readonly_install, tmp_path, home_mode, settings, expected):
@@ -101,12 +104,13 @@ def test_a_second_process_does_not_compile(readonly_install, tmp_path, home_mode
 
 @pytest.fixture
 def no_folder_of_numba(monkeypatch):
-    """A numba that finds no folder of its own, and no FORETRACE_CACHE_DIR."""
+    """A numba that finds no folder of its own, and no variable that names one."""
     from numba.core.caching import CacheImpl, UserProvidedCacheLocator
 
     monkeypatch.setattr(CacheImpl, "_locator_classes", [UserProvidedCacheLocator])
     monkeypatch.setattr(compiled.numba.config, "CACHE_DIR", "")
     monkeypatch.delenv("FORETRACE_CACHE_DIR", raising=False)
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
 
 
 def twice(value):
@@ -135,6 +139,7 @@ def test_a_temporary_folder_that_others_can_write_is_not_trusted(monkeypatch, tm
 
 
 def test_the_setting_of_numba_is_left_as_it_was(monkeypatch, tmp_path):
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("FORETRACE_CACHE_DIR", str(tmp_path))
     before = compiled.numba.config.CACHE_DIR
     function = compiled.njit("int64(int64)")(twice)
