@@ -49,8 +49,9 @@ Error is |predicted / measured - 1| in per cent: mean, median; bias is the mean 
 cent. Rows: NCCL (oneCCL on Arc) inside one node from aiconfigurator, all_reduce, all_gather, reduce_scatter and
 all_to_all of 2, 4 and 8 ranks, 256 B to 512 MB. The rows of L40S at 4 and 8 ranks, on a box that
 crosses its sockets, are scored and inform no other device. Amplitudes and lengths of similarity were chosen by hand on
-the devices marked V; two more were set with all devices in sight: a PCIe box across its sockets is a topology of its
-own, and the source counts as a way of measuring. Figures of V devices are optimistic.
+the devices marked V. Not clean: the first evaluation ran over all ten devices, and with them in sight a PCIe box across
+its sockets became a topology of its own, PCIe started at a lower efficiency, and the source became a way of measuring.
+So blind figures are somewhat optimistic, those of V devices more so. Interval widths were set by hand on V devices.
 """
 
 
