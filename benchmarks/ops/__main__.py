@@ -22,8 +22,9 @@ Errors are averaged within a group (device, source, framework), then a device, t
 Choices for the blind and calibrated figures were made on validation devices ({validation}); unless a
 line says otherwise its figure is over the other devices. Not clean: interpolation along lines, the size of the known
 trees and the reading of trace rows were chosen after errors on the part `score` of all devices had been seen, so the
-lines of held-out shapes are optimistic; the three speed lines were measured apart from the rest. Of the base, the power cap of fp32 was written with one T4's fp32 efficiency known, and the
-classes of attention kernels (which parts run asynchronous matrix instructions) are known facts of the parts.
+lines of held-out shapes are optimistic; the three speed lines were measured apart from the rest. Of the base, the power
+cap of fp32 was written with one T4's fp32 efficiency known, and the classes of attention kernels (which parts run
+asynchronous matrix instructions) are known facts of the parts.
 Shipped models are fitted on the part `fit` of the shipped rows; NeuSight's P4 contradicts itself (3x between its files)
 and is neither fitted nor scored.
 
