@@ -147,6 +147,7 @@ def test_covariance_of_the_shipped_levels_is_positive_definite():
 
 
 def known_rows():
+    pytest.importorskip("scipy", reason="fitting prices of collectives needs scipy: pip install 'foretrace[fit]'")
     rows = table(bytes=[2**octave for octave in range(10, 30, 2)])
     return rows.assign(time_s=truth(rows))
 
@@ -187,6 +188,7 @@ def test_a_column_of_times_is_never_read():
 
 
 def test_constants_come_back_from_rows_made_with_them():
+    pytest.importorskip("scipy", reason="fitting prices of collectives needs scipy: pip install 'foretrace[fit]'")
     from foretrace.predictor.cost.collectives import closed_form
 
     made = Constants(start_s=12e-6, step_s=0.5e-6, efficiency=0.6, half_bytes=4e6, slowness=0.8)
