@@ -146,8 +146,13 @@ def test_covariance_of_the_shipped_levels_is_positive_definite():
     assert np.linalg.eigvalsh(whole).min() > -1e-9
 
 
-def known_rows():
+def fitted(rows):
+    """A model of these rows; skips where what fits it is not installed."""
     pytest.importorskip("scipy", reason="fitting prices of collectives needs scipy: pip install 'foretrace[fit]'")
+    return fit_collectives(rows)
+
+
+def known_rows():
     rows = table(bytes=[2**octave for octave in range(10, 30, 2)])
     return rows.assign(time_s=truth(rows))
 
@@ -155,7 +160,7 @@ def known_rows():
 def test_between_measured_sizes_the_curve_is_followed():
     known = known_rows()
     asked = table(bytes=[2**octave for octave in (11, 15, 25, 27)])
-    found = CollectivePrices(known, fit_collectives(known)).price(asked)
+    found = CollectivePrices(known, fitted(known)).price(asked)
     assert np.abs(found["time_s"] / truth(asked) - 1).max() < 0.05
     assert found["source"].tolist() == ["measured"] * 4 and found["in_range"].all()
     assert (found["low_s"] < found["time_s"]).all() and (found["time_s"] < found["high_s"]).all()
@@ -163,7 +168,7 @@ def test_between_measured_sizes_the_curve_is_followed():
 
 def test_beyond_the_last_size_time_grows_with_bytes_and_says_so():
     known = known_rows()
-    found = CollectivePrices(known, fit_collectives(known)).price(table(bytes=[2**31, 2**32]))
+    found = CollectivePrices(known, fitted(known)).price(table(bytes=[2**31, 2**32]))
     assert found["time_s"][1] / found["time_s"][0] == pytest.approx(2.0, rel=0.1)
     assert not found["in_range"].any()
     assert set(found["source"]) == {"learned"}
@@ -171,7 +176,7 @@ def test_beyond_the_last_size_time_grows_with_bytes_and_says_so():
 
 def test_some_timings_of_a_device_bend_its_prices():
     known = known_rows()
-    prices = CollectivePrices(known, fit_collectives(known))
+    prices = CollectivePrices(known, fitted(known))
     asked = table(device="H100-SXM5-80GB", interconnect="NVLink4+NVSwitch", bytes=[2**12, 2**20, 2**26])
     blind = prices.price(asked)
     assert set(blind["source"]) == {"analytic"} and not blind["in_range"].any()
@@ -182,13 +187,12 @@ def test_some_timings_of_a_device_bend_its_prices():
 
 
 def test_a_column_of_times_is_never_read():
-    prices = CollectivePrices(known_rows(), fit_collectives(known_rows()))
+    prices = CollectivePrices(known_rows(), fitted(known_rows()))
     plain, told = table(), table(time_us=1e9, time_s=1e3, algbw_gbps=1e-9, busbw_gbps=1e-9)
     pd.testing.assert_frame_equal(prices.price(plain), prices.price(told))
 
 
 def test_constants_come_back_from_rows_made_with_them():
-    pytest.importorskip("scipy", reason="fitting prices of collectives needs scipy: pip install 'foretrace[fit]'")
     from foretrace.predictor.cost.collectives import closed_form
 
     made = Constants(start_s=12e-6, step_s=0.5e-6, efficiency=0.6, half_bytes=4e6, slowness=0.8)
@@ -199,7 +203,7 @@ def test_constants_come_back_from_rows_made_with_them():
     time_s = np.array(
         [closed_form.seconds(curves[at], np.array([size]), made)[0] for at, size in zip(place, sizes, strict=True)]
     )
-    found = fit_collectives(rows.assign(time_s=time_s)).constants["nccl/switch/all_reduce"]
+    found = fitted(rows.assign(time_s=time_s)).constants["nccl/switch/all_reduce"]
     assert found.efficiency == pytest.approx(0.6, rel=0.05)
     assert found.start_s == pytest.approx(12e-6, rel=0.1)
 
