@@ -182,8 +182,8 @@ def interval_widths(
 ) -> np.ndarray:
     """Half widths of the 80 % interval by situation and size, from rows that the fit did not see.
 
-    Blind: device families are left out in turn; each device's 80 % quantile of |log error|; the quantile over devices
-    at 80 %, so that most devices, not most rows, are covered.
+    Blind: device families are left out in turn; each device's 80 % quantile of |log error|; of those the 60 % quantile
+    over devices, set by judgement, so that devices count and not rows.
     """
     widths = np.full((len(SITUATIONS), len(SIZES_S) + 1), 0.3)
     if not settings.folds:
